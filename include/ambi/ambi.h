@@ -1,0 +1,267 @@
+/* ambi.h -- neural-network kernels that run forwards and backwards, behind one Plan API.
+ *
+ *   ambi_device *dev;   ambi_device_open("cpu", NULL, &dev);           "cpu", or "ref": the f64 reference
+ *   ambi_op op = { .kind = AMBI_RMSNORM, .pass = AMBI_BACKWARD };
+ *   op.t[AMBI_RMSNORM_X] = ambi_dense(AMBI_BF16, 2, (int64_t[]){4096, 1024});
+ *   op.t[AMBI_RMSNORM_W] = ambi_dense(AMBI_BF16, 1, (int64_t[]){1024});
+ *   op.want = AMBI_BIT(AMBI_RMSNORM_X) | AMBI_BIT(AMBI_RMSNORM_W);     which gradients to write (0: all)
+ *   op.accumulate = AMBI_BIT(AMBI_RMSNORM_W);                          dW += instead of =
+ *   op.u.rmsnorm.eps = 1e-6;
+ *   ambi_plan *plan;    ambi_plan_create(dev, &op, &plan);             once: check, choose, compile
+ *   ambi_run(plan, stream, bufs, AMBI_SLOTS, workspace);               many times: launch only
+ *
+ * Rules that hold everywhere
+ *  - A zeroed struct means "all defaults". A zeroed ambi_buf or ambi_tensor means "absent".
+ *  - The caller owns every buffer, workspace included; a plan owns only code.
+ *  - ambi_run allocates nothing, compiles nothing and never waits for the device.
+ *  - A plan is immutable: any threads may run it at once on different buffers. A stream belongs to one thread.
+ *  - Same inputs, same plan, same device: same bits, for any number of threads.
+ *  - An output may not overlap an input, unless the op names the pair as in-place and both are the same view.
+ *  - Every failure says why: ambi_error() (this thread, until its next failing call).
+ *  - Storage is f32, f16, bf16 or f64, mixed freely between slots. Arithmetic is in f64 when any floating slot
+ *    is f64, in f32 otherwise. Conversions round to nearest even and keep NaN.
+ *
+ * ambi does not: own tensors, build graphs, differentiate for you, print, exit, or keep global state.        */
+#ifndef AMBI_H
+#define AMBI_H
+#include <stddef.h>
+#include <stdint.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(_WIN32)
+#define AMBI_API
+#else
+#define AMBI_API __attribute__((visibility("default")))
+#endif
+
+#define AMBI_VERSION 100                       /* major*10000 + minor*100 + patch                    */
+#define AMBI_MAX_DIMS 8
+#define AMBI_MAX_PRIMALS 16                    /* tensors of one op: inputs, then outputs            */
+#define AMBI_GRAD(s) ((s) + AMBI_MAX_PRIMALS)  /* slot of the gradient of slot s                     */
+#define AMBI_SLOTS (2 * AMBI_MAX_PRIMALS)
+#define AMBI_BIT(s) (UINT32_C(1) << (s))
+
+typedef enum {
+  AMBI_OK = 0,
+  AMBI_INVALID,        /* the call is wrong: ambi_error() says where                                 */
+  AMBI_UNSUPPORTED,    /* the call is right, but no kernel here does it                              */
+  AMBI_NO_MEMORY,
+  AMBI_NO_DEVICE,
+  AMBI_COMPILE_FAILED,
+  AMBI_DEVICE_LOST,
+  AMBI_DENIED,
+  AMBI_TIMEOUT
+} ambi_status;
+
+typedef enum { AMBI_NONE = 0, AMBI_F32, AMBI_F16, AMBI_BF16, AMBI_F64, AMBI_I32, AMBI_I64, AMBI_U8 } ambi_dtype;
+typedef enum { AMBI_FORWARD = 0, AMBI_BACKWARD } ambi_pass;
+
+typedef struct ambi_device ambi_device; /* opaque; _open/_create make, _close/_destroy free          */
+typedef struct ambi_stream ambi_stream;
+typedef struct ambi_plan ambi_plan;
+
+AMBI_API uint32_t ambi_version(void);          /* of the library at run time                         */
+AMBI_API const char *ambi_error(void);         /* a sentence: slot, expected, actual. Never NULL     */
+AMBI_API const char *ambi_status_name(ambi_status s);
+AMBI_API const char *ambi_dtype_name(ambi_dtype t);
+AMBI_API size_t ambi_dtype_size(ambi_dtype t); /* bytes; 0 for AMBI_NONE                             */
+
+/* ---- tensors: shape without memory, memory without shape (element strides, as in DLPack) ------
+ * A stride of 0 repeats an input along that axis. In a gradient it means "sum over that axis" (elementwise ops). */
+typedef struct {
+  ambi_dtype dtype;
+  int32_t ndim;
+  int64_t shape[AMBI_MAX_DIMS], stride[AMBI_MAX_DIMS];
+} ambi_tensor;
+
+typedef struct {
+  void *data;      /* pointer, CUdeviceptr or WGPUBuffer */
+  uint64_t offset; /* bytes                              */
+} ambi_buf;
+
+AMBI_API ambi_tensor ambi_dense(ambi_dtype t, int32_t ndim, const int64_t *shape); /* row-major        */
+/* Half 0 or 1 of a packed [.., 2D, ..] tensor along `axis`, and where it starts in bytes. The zero tensor if it cannot. */
+AMBI_API ambi_tensor ambi_split(const ambi_tensor *packed, int axis, int half, uint64_t *offset);
+AMBI_API int64_t ambi_numel(const ambi_tensor *t); /* elements; -1 when it overflows                  */
+/* Bytes from the first byte of the lowest element to the last of the highest; -1 when it overflows.   */
+AMBI_API int64_t ambi_span(const ambi_tensor *t);
+
+/* ---- devices, memory, streams ------------------------------------------------------------------ */
+typedef struct {
+  void *native;          /* adopt a CUcontext or WGPUDevice; NULL: make one                          */
+  int32_t threads;       /* CPU: 0 = all cores                                                       */
+  const char *max_isa;   /* CPU: cap dispatch ("baseline", "avx2", "avx512", ..), for tests          */
+  const char *cache_dir; /* compiled kernels; NULL = the user's cache folder                         */
+} ambi_device_options;
+
+typedef struct {
+  const char *name;     /* "cpu"                                                                     */
+  const char *isa;      /* "avx512"                                                                  */
+  const char *features; /* what else was found, for `ambi info`                                      */
+  int32_t threads;
+  uint64_t cache_bytes; /* the last-level cache: larger outputs are stored past it                   */
+} ambi_device_info;
+
+AMBI_API ambi_status ambi_device_open(const char *name, const ambi_device_options *o, ambi_device **out);
+AMBI_API void ambi_device_close(ambi_device *dev); /* after its plans, streams and buffers            */
+AMBI_API ambi_status ambi_device_get_info(const ambi_device *dev, ambi_device_info *info);
+AMBI_API ambi_status ambi_alloc(ambi_device *dev, size_t bytes, ambi_buf *out); /* 256-aligned        */
+AMBI_API void ambi_free(ambi_device *dev, ambi_buf b);
+AMBI_API ambi_status ambi_upload(ambi_stream *s, ambi_buf dst, const void *src, size_t bytes);
+AMBI_API ambi_status ambi_download(ambi_stream *s, void *dst, ambi_buf src, size_t bytes);
+AMBI_API ambi_status ambi_stream_create(ambi_device *dev, void *native, ambi_stream **out);
+AMBI_API void ambi_stream_destroy(ambi_stream *s);
+AMBI_API ambi_status ambi_stream_wait(ambi_stream *s);
+
+/* ---- operations ---------------------------------------------------------------------------------
+ * op.t[s] describes primal slot s. An absent optional input is left out of the formula.
+ * Forward writes every required output, and each optional one that is described or in `want`;
+ *   outputs may be left zero and are then inferred.
+ * Backward reads the primals its formula needs (an optional saved output that is described is read instead of
+ *   recomputed), the gradient of every required output, and that of each optional output whose grad[s] is described.
+ *   It writes AMBI_GRAD(s) for every input s in `want`; want = 0 means every differentiable input that is described.
+ * AMBI_GRAD(s) has the dtype, shape and strides of s unless grad[s] is given (f32 gradients of bf16 weights).
+ * `ambi info OP`, or ambi_op_get_info, gives formula, slots and attributes of each.                           */
+typedef enum {
+  AMBI_OP_NONE = 0,
+  AMBI_UNARY,
+  AMBI_GATED,
+  AMBI_ADD,
+  AMBI_CAST,
+  AMBI_COPY,
+  AMBI_FILL,
+  AMBI_RMSNORM,
+  AMBI_LAYERNORM,
+  AMBI_LINEAR,
+  AMBI_CONV1D,
+  AMBI_SELECTIVE_SCAN,
+  AMBI_ADAMW,
+  AMBI_GRAD_NORM,
+  AMBI_KINDS /* one past the last */
+} ambi_kind;
+
+enum { AMBI_UNARY_X, AMBI_UNARY_Y };
+enum { AMBI_GATED_V, AMBI_GATED_G, AMBI_GATED_Y };
+enum { AMBI_ADD_A, AMBI_ADD_B, AMBI_ADD_Y };
+enum { AMBI_CAST_X, AMBI_CAST_Y };
+enum { AMBI_COPY_X, AMBI_COPY_Y };
+enum { AMBI_FILL_Y };
+enum { AMBI_RMSNORM_X, AMBI_RMSNORM_W, AMBI_RMSNORM_RESIDUAL, AMBI_RMSNORM_Y, AMBI_RMSNORM_SUM, AMBI_RMSNORM_RSTD };
+enum {
+  AMBI_LAYERNORM_X, AMBI_LAYERNORM_W, AMBI_LAYERNORM_B, AMBI_LAYERNORM_RESIDUAL,
+  AMBI_LAYERNORM_Y, AMBI_LAYERNORM_SUM, AMBI_LAYERNORM_MEAN, AMBI_LAYERNORM_RSTD
+};
+enum { AMBI_LINEAR_X, AMBI_LINEAR_W, AMBI_LINEAR_B, AMBI_LINEAR_Y };
+enum { AMBI_CONV1D_X, AMBI_CONV1D_W, AMBI_CONV1D_B, AMBI_CONV1D_X0, AMBI_CONV1D_Y, AMBI_CONV1D_X_LAST };
+enum {
+  AMBI_SCAN_U, AMBI_SCAN_DELTA, AMBI_SCAN_A, AMBI_SCAN_B, AMBI_SCAN_C, AMBI_SCAN_D, AMBI_SCAN_Z,
+  AMBI_SCAN_DELTA_BIAS, AMBI_SCAN_H0, AMBI_SCAN_SEQ_IDX, AMBI_SCAN_Y, AMBI_SCAN_H_LAST, AMBI_SCAN_CHUNK_STATE
+};
+enum {
+  AMBI_ADAMW_P, AMBI_ADAMW_G, AMBI_ADAMW_M, AMBI_ADAMW_V, AMBI_ADAMW_LR, AMBI_ADAMW_STEP, AMBI_ADAMW_SCALE,
+  AMBI_ADAMW_SKIP, AMBI_ADAMW_P_OUT, AMBI_ADAMW_M_OUT, AMBI_ADAMW_V_OUT, AMBI_ADAMW_P_COPY, AMBI_ADAMW_STEP_OUT
+};
+enum {
+  AMBI_GRAD_NORM_G, AMBI_GRAD_NORM_PARTIAL, AMBI_GRAD_NORM_NORM, AMBI_GRAD_NORM_SUMSQ, AMBI_GRAD_NORM_SCALE,
+  AMBI_GRAD_NORM_NONFINITE
+};
+
+/* Names of unary functions and gates, in the order of their numbers: `ambi info unary`, `ambi info gated`. */
+typedef enum {
+  AMBI_SILU = 0, AMBI_GELU, AMBI_GELU_TANH, AMBI_RELU, AMBI_RELU6, AMBI_LEAKY_RELU, AMBI_ELU, AMBI_SELU, AMBI_SIGMOID,
+  AMBI_LOGSIGMOID, AMBI_TANH, AMBI_SOFTPLUS, AMBI_SOFTSIGN, AMBI_MISH, AMBI_HARDSWISH, AMBI_HARDSIGMOID, AMBI_HARDTANH,
+  AMBI_RELU_SQUARED, AMBI_EXP, AMBI_LOG, AMBI_SQRT, AMBI_RSQRT, AMBI_SQUARE, AMBI_ABS, AMBI_NEG, AMBI_RECIPROCAL,
+  AMBI_SIN, AMBI_COS, AMBI_ERF, AMBI_IDENTITY, AMBI_FUNCTIONS
+} ambi_function;
+typedef enum { AMBI_SWIGLU = 0, AMBI_GLU, AMBI_REGLU, AMBI_GEGLU, AMBI_GEGLU_TANH, AMBI_BILINEAR, AMBI_GATES } ambi_gate;
+
+typedef struct {
+  ambi_kind kind;
+  ambi_pass pass;
+  uint32_t want, accumulate; /* bit sets of primal slots */
+  ambi_tensor t[AMBI_MAX_PRIMALS], grad[AMBI_MAX_PRIMALS];
+  union {
+    struct { double a, b; int32_t function; } unary;      /* a, b: both 0 = the function's own defaults */
+    struct { double beta; int32_t gate; } gated;
+    struct { double alpha, beta; } add;                   /* 0 = 1: y = alpha a + beta b                */
+    struct { double value; } fill;
+    struct { double eps, offset; int32_t cast; } rmsnorm; /* cast 1: round x r to the dtype of y first  */
+    struct { double eps; } layernorm;
+    struct { int32_t silu; } conv1d;
+    struct { int32_t softplus, zoh, a_log; } selective_scan;
+    struct { double beta1, beta2, eps, weight_decay; } adamw;
+    struct { double max_norm; } grad_norm;
+    uint64_t reserved[16];
+  } u;
+} ambi_op;
+
+/* ---- plans ------------------------------------------------------------------------------------- */
+typedef struct {
+  const char *kernel;     /* "rmsnorm.backward bf16 cpu/avx512 rows"                                 */
+  uint64_t workspace;     /* bytes, 256-aligned; may be 0                                            */
+  uint32_t reads, writes; /* slots ambi_run looks at: each must have a buffer, unless it is empty    */
+  uint64_t flops, bytes;  /* useful work, for rooflines                                              */
+  ambi_dtype accumulator; /* what sums are kept in                                                   */
+  int32_t deterministic;  /* 1: same bits every run                                                  */
+} ambi_plan_info;
+
+AMBI_API ambi_status ambi_check(ambi_device *dev, const ambi_op *op); /* would it plan? compiles nothing */
+AMBI_API ambi_status ambi_plan_create(ambi_device *dev, const ambi_op *op, ambi_plan **out);
+AMBI_API void ambi_plan_destroy(ambi_plan *p);
+AMBI_API ambi_status ambi_plan_get_info(const ambi_plan *p, ambi_plan_info *info);
+AMBI_API ambi_tensor ambi_plan_tensor(const ambi_plan *p, int slot); /* as described or inferred; zero: not used */
+AMBI_API const char *ambi_plan_source(const ambi_plan *p);          /* the CUDA or WGSL text, or NULL          */
+/* stream NULL: the device's own. */
+AMBI_API ambi_status ambi_run(const ambi_plan *p, ambi_stream *s, const ambi_buf *slots, size_t n, ambi_buf workspace);
+
+/* ---- reflection: bindings, docs, `ambi info` and the test harness are driven by this, not by hand -- */
+enum {
+  AMBI_SLOT_OUTPUT = 1,   /* otherwise an input                                                      */
+  AMBI_SLOT_OPTIONAL = 2, /* may be absent                                                           */
+  AMBI_SLOT_NO_GRAD = 4,  /* no gradient flows into it (input) or arrives on it (output)             */
+  AMBI_SLOT_SAVED = 8,    /* an output of forward that backward reads when it is described           */
+  AMBI_SLOT_INTEGER = 16, /* i32, i64 or u8; otherwise f32, f16, bf16 or f64                         */
+  AMBI_SLOT_ANY_DTYPE = 32
+};
+enum { AMBI_ATTR_F64 = 0, AMBI_ATTR_I32, AMBI_ATTR_BOOL, AMBI_ATTR_ENUM };
+
+typedef struct {
+  const char *name, *shape, *doc; /* shape in the op's own symbols: "(B, D, L)"                      */
+  uint32_t flags;
+} ambi_slot_info;
+
+typedef struct {
+  const char *name, *doc;
+  int32_t type;
+  size_t offset; /* in ambi_op */
+  double def, min, max;
+  const char *const *names; /* AMBI_ATTR_ENUM: NULL-terminated                                       */
+} ambi_attr_info;
+
+typedef struct {
+  const char *name, *formula, *gradient, *doc;
+  int32_t slots, attrs;
+  const ambi_slot_info *slot;
+  const ambi_attr_info *attr;
+  int32_t backward;            /* 0: the op has no backward pass                                     */
+  const int8_t (*in_place)[2]; /* {output slot, input slot} pairs that may be one view; ends in {-1} */
+} ambi_op_info;
+
+AMBI_API const ambi_op_info *ambi_op_get_info(ambi_kind kind); /* NULL for no such op                 */
+
+typedef struct {
+  ambi_kind kind;
+  ambi_pass pass;
+  ambi_dtype accumulator;
+  const char *isa, *name;
+  int32_t deterministic;
+} ambi_kernel_info;
+/* The kernels a device would choose from, best first within an op; AMBI_INVALID past the last. */
+AMBI_API ambi_status ambi_device_kernel(const ambi_device *dev, int32_t index, ambi_kernel_info *info);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

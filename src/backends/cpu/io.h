@@ -1,0 +1,191 @@
+/* io.h -- strips: how kernels read and write tensors of any storage type and stride.
+ *
+ * A strip is a line of elements along one axis. Kernels work on tiles of at most TILE dense reals:
+ *   const real *x = strip_in(&xs, i, n, tile);    the reals themselves, or their conversion into `tile`
+ *   real *y = strip_out(&ys, i, tile);            where to compute: in memory, or in `tile`
+ *   ... y[k] = f(x[k]) ...
+ *   strip_put(&ys, i, n, y);                      convert, add, or store past the cache as the slot asks
+ * so no kernel knows about dtypes, strides, accumulation or streaming.                                      */
+#ifndef AMBI_IO_H
+#define AMBI_IO_H
+#include "backends/convert.h"
+#include "backends/cpu/kernel.h"
+#include "backends/cpu/simd.h"
+
+enum { TILE = 1024 }; /* a handful of tiles fit the first-level cache */
+#define TILE_OF_REALS _Alignas(64) real
+
+#define REAL_DTYPE (AMBI_REAL == 64 ? AMBI_F64 : AMBI_F32)
+
+typedef struct {
+  char *at;
+  int64_t stride; /* elements */
+  ambi_dtype dtype;
+  bool accumulate, stream;
+} strip;
+
+/* The line of `slot` that starts `offset` elements in; .at is NULL when the slot takes no part. */
+static inline strip strip_of(const cpu_call *c, int slot, int64_t offset, int64_t stride) {
+  uint32_t bit = AMBI_BIT(slot);
+  strip s = {.stride = stride, .dtype = c->p->t[slot].dtype};
+  if (!((c->p->reads | c->p->writes) & bit)) return s;
+  s.at = c->at[slot] + offset * (int64_t)ambi_dtype_size(s.dtype);
+  s.accumulate = (c->p->accumulates & bit) != 0;
+  s.stream = c->stream && !s.accumulate && stride == 1;
+  return s;
+}
+
+/* ---- dense conversions, as loops that vectorise --------------------------------------------------- */
+static inline void read_f32(const float *s, int64_t stride, int64_t n, real *out) {
+  if (stride == 1)
+    for (int64_t i = 0; i < n; i++) out[i] = (real)s[i];
+  else
+    for (int64_t i = 0; i < n; i++) out[i] = (real)s[i * stride];
+}
+
+static inline void read_f64(const double *s, int64_t stride, int64_t n, real *out) {
+  for (int64_t i = 0; i < n; i++) out[i] = (real)s[i * stride];
+}
+
+static inline void read_bf16(const uint16_t *s, int64_t stride, int64_t n, real *out) {
+  if (stride == 1)
+    for (int64_t i = 0; i < n; i++) out[i] = (real)bf16_to_f32(s[i]);
+  else
+    for (int64_t i = 0; i < n; i++) out[i] = (real)bf16_to_f32(s[i * stride]);
+}
+
+static inline void read_f16(const uint16_t *s, int64_t stride, int64_t n, real *out) {
+  int64_t i = 0;
+#if defined(__F16C__) && AMBI_REAL == 32
+  if (stride == 1)
+    for (; i + 8 <= n; i += 8) _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(s + i))));
+#endif
+  for (; i < n; i++) out[i] = (real)f16_to_f32(s[i * stride]);
+}
+
+static inline void write_f32(float *d, int64_t stride, int64_t n, const real *v) {
+  for (int64_t i = 0; i < n; i++) d[i * stride] = (float)v[i];
+}
+
+static inline void write_f64(double *d, int64_t stride, int64_t n, const real *v) {
+  for (int64_t i = 0; i < n; i++) d[i * stride] = (double)v[i];
+}
+
+#if AMBI_REAL == 64
+static inline float narrow(real v) { return f64_to_odd_f32(v); }
+#else
+static inline float narrow(real v) { return v; }
+#endif
+
+static inline void write_bf16(uint16_t *d, int64_t stride, int64_t n, const real *v) {
+  if (stride == 1)
+    for (int64_t i = 0; i < n; i++) d[i] = f32_to_bf16(narrow(v[i]));
+  else
+    for (int64_t i = 0; i < n; i++) d[i * stride] = f32_to_bf16(narrow(v[i]));
+}
+
+static inline void write_f16(uint16_t *d, int64_t stride, int64_t n, const real *v) {
+  int64_t i = 0;
+#if defined(__F16C__) && AMBI_REAL == 32
+  if (stride == 1)
+    for (; i + 8 <= n; i += 8) _mm_storeu_si128((__m128i *)(d + i), _mm256_cvtps_ph(_mm256_loadu_ps(v + i), 0));
+#endif
+  for (; i < n; i++) d[i * stride] = f32_to_f16(narrow(v[i]));
+}
+
+static void read_reals(ambi_dtype t, const void *s, int64_t stride, int64_t n, real *out) {
+  switch (t) {
+    case AMBI_F32: read_f32(s, stride, n, out); break;
+    case AMBI_F64: read_f64(s, stride, n, out); break;
+    case AMBI_BF16: read_bf16(s, stride, n, out); break;
+    default: read_f16(s, stride, n, out); break;
+  }
+}
+
+static void write_reals(ambi_dtype t, void *d, int64_t stride, int64_t n, const real *v) {
+  switch (t) {
+    case AMBI_F32: write_f32(d, stride, n, v); break;
+    case AMBI_F64: write_f64(d, stride, n, v); break;
+    case AMBI_BF16: write_bf16(d, stride, n, v); break;
+    default: write_f16(d, stride, n, v); break;
+  }
+}
+
+/* Copy past the cache: the line that is overwritten whole need not be read first. */
+static void stream_bytes(char *d, const char *s, int64_t bytes) {
+#if defined(__SSE2__)
+  int64_t head = min64((int64_t)(-(uintptr_t)d & (VBYTES - 1)), bytes), i = head;
+  memcpy(d, s, (size_t)head);
+  for (; i + VBYTES <= bytes; i += VBYTES) {
+#if VBYTES == 64
+    _mm512_stream_si512((__m512i *)(void *)(d + i), _mm512_loadu_si512(s + i));
+#elif VBYTES == 32
+    _mm256_stream_si256((__m256i *)(void *)(d + i), _mm256_loadu_si256((const __m256i *)(const void *)(s + i)));
+#else
+    _mm_stream_si128((__m128i *)(void *)(d + i), _mm_loadu_si128((const __m128i *)(const void *)(s + i)));
+#endif
+  }
+  memcpy(d + i, s + i, (size_t)(bytes - i));
+#else
+  memcpy(d, s, (size_t)bytes);
+#endif
+}
+
+/* After the last strip_put of a task: makes streamed stores visible to whoever is told the task is done. */
+static inline void stream_fence(void) {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
+
+static inline bool is_direct(const strip *s) { return s->dtype == REAL_DTYPE && s->stride == 1; }
+static inline char *strip_at(const strip *s, int64_t i) {
+  return s->at + i * s->stride * (int64_t)ambi_dtype_size(s->dtype);
+}
+
+static inline const real *strip_in(const strip *s, int64_t i, int64_t n, real *tile) {
+  if (is_direct(s)) return (const real *)(void *)s->at + i;
+  read_reals(s->dtype, strip_at(s, i), s->stride, n, tile);
+  return tile;
+}
+
+static inline real *strip_out(const strip *s, int64_t i, real *tile) {
+  return is_direct(s) && !s->accumulate && !s->stream ? (real *)(void *)s->at + i : tile;
+}
+
+static void strip_put(const strip *s, int64_t i, int64_t n, const real *v) {
+  char *at = strip_at(s, i);
+  if (at == (const char *)v) return; /* computed in place */
+  TILE_OF_REALS sum[TILE];
+  if (s->accumulate) {
+    const real *old = strip_in(s, i, n, sum);
+    for (int64_t k = 0; k < n; k++) sum[k] = old[k] + v[k];
+    v = sum;
+  }
+  if (!s->stream) {
+    write_reals(s->dtype, at, s->stride, n, v);
+  } else if (is_direct(s)) {
+    stream_bytes(at, (const char *)v, n * (int64_t)sizeof(real));
+  } else {
+    _Alignas(64) char narrowed[TILE * sizeof(double)];
+    write_reals(s->dtype, narrowed, 1, n, v);
+    stream_bytes(at, narrowed, n * (int64_t)ambi_dtype_size(s->dtype));
+  }
+}
+
+/* One element of a slot, as a real. */
+static inline real strip_get(const strip *s, int64_t i) {
+  real v;
+  read_reals(s->dtype, strip_at(s, i), 1, 1, &v);
+  return v;
+}
+
+/* v rounded to a storage type and back. */
+static inline void round_to(ambi_dtype t, real *v, int64_t n) {
+  _Alignas(64) char stored[TILE * sizeof(double)];
+  if (t == REAL_DTYPE) return;
+  write_reals(t, stored, 1, n, v);
+  read_reals(t, stored, 1, n, v);
+}
+
+#endif

@@ -1,0 +1,135 @@
+/* pool.c -- workers sleep until a job is posted; whoever wakes in time helps; the caller never waits for a sleeper. */
+#include "backends/cpu/pool.h"
+
+#include <stdlib.h>
+
+#if defined(AMBI_NO_THREADS)
+
+struct pool {
+  int threads;
+};
+pool *pool_create(int threads) {
+  pool *p = malloc(sizeof *p);
+  (void)threads;
+  if (p) p->threads = 1;
+  return p;
+}
+void pool_destroy(pool *p) { free(p); }
+int pool_threads(const pool *p) { return p->threads; }
+void pool_run(pool *p, int64_t tasks, task_fn *fn, void *context) {
+  (void)p;
+  for (int64_t i = 0; i < tasks; i++) fn(context, i);
+}
+
+#else
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct pool {
+  pthread_mutex_t in_use; /* held by the caller whose job the workers see      */
+  pthread_mutex_t lock;   /* guards what follows                               */
+  pthread_cond_t posted, left;
+  task_fn *fn;
+  void *context;
+  int64_t tasks;
+  atomic_llong next;     /* the next task nobody has taken                     */
+  atomic_ullong job;     /* grows with each job; watched by spinning workers   */
+  bool open, stop;       /* open: workers may still join the job               */
+  int joined;            /* workers inside the job                             */
+  int workers;
+  pthread_t thread[];
+};
+
+enum { SPINS = 4000 }; /* some tens of microseconds: about what waking a sleeper costs */
+
+static inline void relax(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+static void take_tasks(pool *p) {
+  for (;;) {
+    int64_t i = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
+    if (i >= p->tasks) return;
+    p->fn(p->context, i);
+  }
+}
+
+static void *work(void *argument) {
+  pool *p = argument;
+  unsigned long long seen = 0;
+  for (;;) {
+    for (int i = 0; i < SPINS && atomic_load_explicit(&p->job, memory_order_relaxed) == seen; i++) relax();
+    pthread_mutex_lock(&p->lock);
+    while (atomic_load(&p->job) == seen && !p->stop) pthread_cond_wait(&p->posted, &p->lock);
+    seen = atomic_load(&p->job);
+    bool join = p->open, stop = p->stop;
+    if (join) p->joined++;
+    pthread_mutex_unlock(&p->lock);
+    if (stop) return NULL;
+    if (!join) continue;
+    take_tasks(p);
+    pthread_mutex_lock(&p->lock);
+    if (--p->joined == 0) pthread_cond_signal(&p->left);
+    pthread_mutex_unlock(&p->lock);
+  }
+}
+
+pool *pool_create(int threads) {
+  pool *p = calloc(1, sizeof *p + (size_t)(threads - 1) * sizeof p->thread[0]);
+  if (!p) return NULL;
+  pthread_mutex_init(&p->in_use, NULL);
+  pthread_mutex_init(&p->lock, NULL);
+  pthread_cond_init(&p->posted, NULL);
+  pthread_cond_init(&p->left, NULL);
+  for (; p->workers < threads - 1; p->workers++)
+    if (pthread_create(&p->thread[p->workers], NULL, work, p) != 0) {
+      pool_destroy(p);
+      return NULL;
+    }
+  return p;
+}
+
+void pool_destroy(pool *p) {
+  if (!p) return;
+  pthread_mutex_lock(&p->lock);
+  p->stop = true;
+  pthread_cond_broadcast(&p->posted);
+  pthread_mutex_unlock(&p->lock);
+  for (int i = 0; i < p->workers; i++) pthread_join(p->thread[i], NULL);
+  pthread_cond_destroy(&p->left);
+  pthread_cond_destroy(&p->posted);
+  pthread_mutex_destroy(&p->lock);
+  pthread_mutex_destroy(&p->in_use);
+  free(p);
+}
+
+int pool_threads(const pool *p) { return p->workers + 1; }
+
+void pool_run(pool *p, int64_t tasks, task_fn *fn, void *context) {
+  if (tasks <= 1 || p->workers == 0 || pthread_mutex_trylock(&p->in_use) != 0) {
+    for (int64_t i = 0; i < tasks; i++) fn(context, i);
+    return;
+  }
+  pthread_mutex_lock(&p->lock);
+  p->fn = fn;
+  p->context = context;
+  p->tasks = tasks;
+  atomic_store(&p->next, 0);
+  p->open = true;
+  atomic_fetch_add(&p->job, 1);
+  pthread_cond_broadcast(&p->posted);
+  pthread_mutex_unlock(&p->lock);
+  take_tasks(p);
+  pthread_mutex_lock(&p->lock);
+  p->open = false;
+  while (p->joined > 0) pthread_cond_wait(&p->left, &p->lock);
+  pthread_mutex_unlock(&p->lock);
+  pthread_mutex_unlock(&p->in_use);
+}
+
+#endif

@@ -1,0 +1,121 @@
+/* simd.h -- one vector type, compiled once per instruction set and arithmetic.
+ *
+ * The build defines AMBI_ISA_<name> and AMBI_REAL (32 or 64). Kernels then see
+ *   real   float or double            vr   VL reals in one register
+ *   vi     VL integers of that width, also what comparing two vr gives (all ones = true)
+ * and write arithmetic with the ordinary operators: y = x * r * (w + offset). The compiler contracts to FMA where the
+ * instruction set has it. Everything here is static: no symbol of one instruction set can leak into another.       */
+#ifndef AMBI_SIMD_H
+#define AMBI_SIMD_H
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(AMBI_ISA_avx512)
+#include <immintrin.h>
+#define VBYTES 64
+#elif defined(AMBI_ISA_avx2)
+#include <immintrin.h>
+#define VBYTES 32
+#elif defined(AMBI_ISA_neon)
+#include <arm_neon.h>
+#define VBYTES 16
+#elif defined(__SSE2__)
+#include <emmintrin.h>
+#define VBYTES 16
+#else
+#define VBYTES 16
+#endif
+
+#if AMBI_REAL == 64
+typedef double real;
+typedef int64_t ireal; /* an integer as wide as a real */
+#else
+typedef float real;
+typedef int32_t ireal;
+#endif
+#define VL ((int64_t)(VBYTES / sizeof(real)))
+
+typedef real vr __attribute__((vector_size(VBYTES)));
+typedef ireal vi __attribute__((vector_size(VBYTES)));
+typedef real vr_loose __attribute__((vector_size(VBYTES), aligned(sizeof(real)), may_alias)); /* unaligned access */
+
+#define K(c) v_splat((real)(c)) /* a constant of the formula, in the precision of the kernel */
+
+static inline vr v_splat(real a) { return a - (vr){0}; } /* a - 0 keeps -0 */
+static inline vr v_load(const real *p) { return *(const vr_loose *)p; }
+static inline void v_store(real *p, vr v) { *(vr_loose *)p = v; }
+
+/* The first n < VL lanes; the others read as zero and are not written. */
+static inline vr v_load_n(const real *p, int64_t n) {
+  vr v = {0};
+  memcpy(&v, p, (size_t)n * sizeof(real));
+  return v;
+}
+static inline void v_store_n(real *p, vr v, int64_t n) { memcpy(p, &v, (size_t)n * sizeof(real)); }
+
+static inline vi v_bits(vr v) { return (vi)v; }
+static inline vr v_from_bits(vi v) { return (vr)v; }
+
+/* pick(no, yes, cond): the shared spelling of a lane-wise choice. Both sides are evaluated. */
+static inline vr v_select(vi cond, vr yes, vr no) {
+#if defined(AMBI_ISA_avx512) && AMBI_REAL == 32
+  return _mm512_mask_blend_ps(_mm512_movepi32_mask((__m512i)cond), no, yes);
+#elif defined(AMBI_ISA_avx512)
+  return _mm512_mask_blend_pd(_mm512_movepi64_mask((__m512i)cond), no, yes);
+#elif defined(AMBI_ISA_avx2) && AMBI_REAL == 32
+  return _mm256_blendv_ps(no, yes, (__m256)cond);
+#elif defined(AMBI_ISA_avx2)
+  return _mm256_blendv_pd(no, yes, (__m256d)cond);
+#else
+  return (vr)((cond & (vi)yes) | (~cond & (vi)no));
+#endif
+}
+
+/* As the comparison says: a NaN in `a` comes through, so clamping keeps NaN. */
+static inline vr v_min(vr a, vr limit) {
+#if defined(AMBI_ISA_avx512) && AMBI_REAL == 32
+  return _mm512_min_ps(limit, a);
+#elif defined(AMBI_ISA_avx2) && AMBI_REAL == 32
+  return _mm256_min_ps(limit, a);
+#else
+  return v_select(limit < a, limit, a);
+#endif
+}
+static inline vr v_max(vr a, vr limit) {
+#if defined(AMBI_ISA_avx512) && AMBI_REAL == 32
+  return _mm512_max_ps(limit, a);
+#elif defined(AMBI_ISA_avx2) && AMBI_REAL == 32
+  return _mm256_max_ps(limit, a);
+#else
+  return v_select(limit > a, limit, a);
+#endif
+}
+
+static inline vr v_abs(vr a) { return (vr)((vi)a & (vi) ~(vi)K(-0.0)); }
+
+static inline vr v_sqrt(vr a) {
+#if defined(AMBI_ISA_avx512) && AMBI_REAL == 32
+  return _mm512_sqrt_ps(a);
+#elif defined(AMBI_ISA_avx2) && AMBI_REAL == 32
+  return _mm256_sqrt_ps(a);
+#elif defined(AMBI_ISA_neon) && AMBI_REAL == 32
+  return vsqrtq_f32(a);
+#elif defined(__SSE2__) && AMBI_REAL == 32 && VBYTES == 16
+  return _mm_sqrt_ps(a);
+#else
+  for (int i = 0; i < VL; i++) a[i] = (real)sqrt((double)a[i]);
+  return a;
+#endif
+}
+
+/* Sum of all lanes, always in the same order: halves, then halves of halves. */
+static inline real v_sum(vr v) {
+  real s[VBYTES / sizeof(real)];
+  memcpy(s, &v, sizeof s);
+  for (int64_t n = VL / 2; n > 0; n /= 2)
+    for (int64_t i = 0; i < n; i++) s[i] += s[i + n];
+  return s[0];
+}
+
+#endif

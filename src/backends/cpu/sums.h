@@ -1,0 +1,112 @@
+/* sums.h -- sums whose order depends on the shape alone and whose error does not grow with the number of terms.
+ *
+ * Along a row: VL lanes by 4 over a tile, then tiles pairwise (cascade): error grows with log2(tiles).
+ * Down columns: blocks of 32 rows, then blocks with Kahan's correction, per task; tasks likewise at the end.      */
+#ifndef AMBI_SUMS_H
+#define AMBI_SUMS_H
+#include "backends/cpu/io.h"
+
+/* Full vectors, then what is left of n at i. */
+static inline vr v_get(const real *p, int64_t left) { return left >= VL ? v_load(p) : v_load_n(p, left); }
+static inline void v_put(real *p, vr v, int64_t left) {
+  if (left >= VL)
+    v_store(p, v);
+  else
+    v_store_n(p, v, left);
+}
+
+/* ---- pairwise: partial[k] holds the sum of 2^k terms when bit k of count is set ------------------------ */
+typedef struct {
+  real partial[56];
+  uint64_t count;
+} cascade;
+
+static inline void cascade_add(cascade *c, real term) {
+  int k = 0;
+  for (uint64_t n = c->count; n & 1; n >>= 1) term += c->partial[k++];
+  c->partial[k] = term;
+  c->count++;
+}
+
+static inline real cascade_total(const cascade *c) {
+  real total = 0;
+  for (int k = 0; k < 56; k++)
+    if (c->count >> k & 1) total += c->partial[k];
+  return total;
+}
+
+/* sum of a[i] b[i] over a tile */
+static inline real dot_tile(const real *a, const real *b, int64_t n) {
+  vr sum[4] = {{0}, {0}, {0}, {0}};
+  int64_t i = 0;
+  for (; i + 4 * VL <= n; i += 4 * VL)
+    for (int k = 0; k < 4; k++) sum[k] += v_load(a + i + k * VL) * v_load(b + i + k * VL);
+  for (; i < n; i += VL) sum[0] += v_get(a + i, n - i) * v_get(b + i, n - i);
+  return v_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
+}
+
+static inline real sum_tile(const real *a, int64_t n) {
+  vr sum[4] = {{0}, {0}, {0}, {0}};
+  int64_t i = 0;
+  for (; i + 4 * VL <= n; i += 4 * VL)
+    for (int k = 0; k < 4; k++) sum[k] += v_load(a + i + k * VL);
+  for (; i < n; i += VL) sum[0] += v_get(a + i, n - i);
+  return v_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
+}
+
+/* ---- column sums: each task adds rows to `block`; every 32 rows that moves into `sum` ------------------- */
+enum { BLOCK_ROWS = 32, MOST_ROW_TASKS = 256 };
+
+typedef struct {
+  real *block, *sum, *lost; /* (cols) each; lost: what rounding took from sum */
+  int64_t cols;
+  int rows; /* in block */
+} column_sums;
+
+static inline uint64_t column_sums_bytes(int64_t cols) { return 3 * (uint64_t)cols * sizeof(real); }
+
+static inline column_sums column_sums_at(char *memory, int64_t cols) {
+  real *m = (real *)(void *)memory;
+  return (column_sums){m, m + cols, m + 2 * cols, cols, 0};
+}
+
+static inline void column_sums_clear(column_sums *s) { memset(s->block, 0, column_sums_bytes(s->cols)); }
+
+/* sum += term, keeping in `lost` what the addition rounded away (Kahan) */
+static inline void kahan_add(real *sum, real *lost, real *term, int64_t n) {
+  for (int64_t i = 0; i < n; i++) {
+    real y = term[i] - lost[i], t = sum[i] + y;
+    lost[i] = (t - sum[i]) - y;
+    sum[i] = t;
+  }
+}
+
+static inline void column_sums_flush(column_sums *s) {
+  kahan_add(s->sum, s->lost, s->block, s->cols);
+  memset(s->block, 0, (size_t)s->cols * sizeof(real));
+  s->rows = 0;
+}
+
+static inline void column_sums_row_done(column_sums *s) {
+  if (++s->rows == BLOCK_ROWS) column_sums_flush(s);
+}
+
+/* Rows are cut into tasks by their number alone. */
+static inline int64_t rows_per_task(int64_t rows, int64_t cols) {
+  int64_t enough = max64(BLOCK_ROWS, 16384 / max64(cols, 1)); /* worth waking a thread for */
+  return max64(min64(enough, max64(rows, 1)), ceil_div(rows, MOST_ROW_TASKS));
+}
+static inline int64_t row_tasks(int64_t rows, int64_t cols) { return ceil_div(rows, rows_per_task(rows, cols)); }
+
+/* The tasks' sums together: columns [i, i+n) of `tasks` column_sums that lie one after another in memory. */
+static inline void column_sums_total(char *memory, int64_t tasks, int64_t cols, int64_t i, int64_t n, real *out) {
+  TILE_OF_REALS lost[TILE];
+  memset(out, 0, (size_t)n * sizeof(real));
+  memset(lost, 0, (size_t)n * sizeof(real));
+  for (int64_t k = 0; k < tasks; k++) {
+    column_sums s = column_sums_at(memory + k * (int64_t)column_sums_bytes(cols), cols);
+    kahan_add(out, lost, s.sum + i, n);
+  }
+}
+
+#endif

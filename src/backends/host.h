@@ -1,0 +1,17 @@
+/* host.h -- what devices whose memory is the host's share: "cpu" and "ref". */
+#ifndef AMBI_HOST_H
+#define AMBI_HOST_H
+#include "core/core.h"
+
+ambi_status host_alloc(ambi_device *dev, size_t bytes, ambi_buf *out);
+void host_free(ambi_device *dev, ambi_buf b);
+ambi_status host_stream_open(ambi_stream *s, void *native);
+void host_stream_close(ambi_stream *s);
+ambi_status host_upload(ambi_stream *s, ambi_buf dst, const void *src, size_t bytes);
+ambi_status host_download(ambi_stream *s, void *dst, ambi_buf src, size_t bytes);
+ambi_status host_wait(ambi_stream *s);
+
+/* Addresses of element 0 of each slot. */
+void host_addresses(const ambi_buf *slots, char *at[AMBI_SLOTS]);
+
+#endif

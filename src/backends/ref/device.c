@@ -1,0 +1,148 @@
+/* device.c -- the "ref" device: every op by its reference, on one thread, in f64. */
+#include <stdio.h>
+
+#include "backends/convert.h"
+#include "backends/host.h"
+#include "backends/ref/ref.h"
+
+#define OP(kind, name) extern const ref_kernel name##_ref;
+#include "ops/registry.def"
+#undef OP
+
+static const ref_kernel *const kernels[AMBI_KINDS] = {
+#define OP(kind, name) [kind] = &name##_ref,
+#include "ops/registry.def"
+#undef OP
+};
+
+static const char *element(const ref_call *c, int slot, at_index i) {
+  const ambi_tensor *t = &c->p->t[slot];
+  int64_t offset = 0;
+  for (int k = 0; k < t->ndim; k++) offset += i.i[k] * t->stride[k];
+  return c->at[slot] + offset * (int64_t)ambi_dtype_size(t->dtype);
+}
+
+static double load(ambi_dtype dtype, const char *at) {
+  union {
+    float f;
+    double d;
+    uint16_t h;
+    int32_t i;
+    int64_t l;
+    uint8_t b;
+  } v;
+  memcpy(&v, at, ambi_dtype_size(dtype));
+  switch (dtype) {
+    case AMBI_F32: return (double)v.f;
+    case AMBI_F16: return (double)f16_to_f32(v.h);
+    case AMBI_BF16: return (double)bf16_to_f32(v.h);
+    case AMBI_F64: return v.d;
+    case AMBI_I32: return (double)v.i;
+    case AMBI_I64: return (double)v.l;
+    case AMBI_U8: return (double)v.b;
+    default: return 0;
+  }
+}
+
+static void save(ambi_dtype dtype, char *at, double value) {
+  union {
+    float f;
+    double d;
+    uint16_t h;
+    int32_t i;
+    int64_t l;
+    uint8_t b;
+  } v;
+  switch (dtype) {
+    case AMBI_F32: v.f = (float)value; break;
+    case AMBI_F16: v.h = f32_to_f16(f64_to_odd_f32(value)); break;
+    case AMBI_BF16: v.h = f32_to_bf16(f64_to_odd_f32(value)); break;
+    case AMBI_F64: v.d = value; break;
+    case AMBI_I32: v.i = (int32_t)value; break;
+    case AMBI_I64: v.l = (int64_t)value; break;
+    case AMBI_U8: v.b = (uint8_t)value; break;
+    default: return;
+  }
+  memcpy(at, &v, ambi_dtype_size(dtype));
+}
+
+double ref_get(const ref_call *c, int slot, at_index i) { return load(c->p->t[slot].dtype, element(c, slot, i)); }
+
+void ref_set(const ref_call *c, int slot, at_index i, double value) {
+  if (!writes_slot(c->p, slot)) return;
+  char *at = (char *)element(c, slot, i);
+  if (c->p->accumulates & AMBI_BIT(slot)) value += load(c->p->t[slot].dtype, at);
+  save(c->p->t[slot].dtype, at, value);
+}
+
+at_index ref_index(const ref_call *c, int slot, int ndim, int64_t n) {
+  at_index i = {{0}};
+  for (int k = ndim - 1; k >= 0; k--) {
+    i.i[k] = n % c->p->t[slot].shape[k];
+    n /= c->p->t[slot].shape[k];
+  }
+  return i;
+}
+
+/* ---- the backend -------------------------------------------------------------------------------- */
+static ambi_status ref_open(ambi_device *dev, const char *which, const ambi_device_options *o) {
+  (void)o;
+  if (*which) return fail(AMBI_NO_DEVICE, "%s: there is one ref device, called ref", dev->name);
+  return AMBI_OK;
+}
+
+static void ref_close(ambi_device *dev) { (void)dev; }
+static void ref_info(const ambi_device *dev, ambi_device_info *info) { (void)dev, info->isa = "c"; }
+
+static bool ref_has_kernel(const ambi_device *dev, const problem *p) {
+  (void)dev;
+  return kernels[p->op.kind] != NULL;
+}
+
+static ambi_status ref_plan(ambi_device *dev, ambi_plan *plan) {
+  (void)dev;
+  const ref_kernel *k = kernels[plan->p.op.kind];
+  plan->code = k;
+  plan->workspace = k->scratch ? (k->scratch(&plan->p) * sizeof(double) + 255) / 256 * 256 : 0;
+  plan->accumulator = AMBI_F64;
+  snprintf(plan->kernel, sizeof plan->kernel, "%s.%s f64 ref", plan->p.def->info.name,
+           is_backward(&plan->p) ? "backward" : "forward");
+  return AMBI_OK;
+}
+
+static ambi_status ref_run(const ambi_plan *plan, ambi_stream *s, const ambi_buf *slots, ambi_buf workspace) {
+  (void)s;
+  const ref_kernel *k = plan->code;
+  ref_call c = {.p = &plan->p, .scratch = (double *)(void *)((char *)workspace.data + workspace.offset)};
+  host_addresses(slots, c.at);
+  (is_backward(&plan->p) ? k->backward : k->forward)(&c);
+  return AMBI_OK;
+}
+
+static bool ref_kernel_info(const ambi_device *dev, int32_t index, ambi_kernel_info *info) {
+  (void)dev;
+  for (int kind = 1; kind < AMBI_KINDS; kind++)
+    for (int pass = 0; pass < 2; pass++) {
+      if (!kernels[kind] || !(pass ? kernels[kind]->backward : kernels[kind]->forward) || index-- > 0) continue;
+      *info = (ambi_kernel_info){(ambi_kind)kind, (ambi_pass)pass, AMBI_F64, "c", "reference", 1};
+      return true;
+    }
+  return false;
+}
+
+const backend ref_backend = {.name = "ref",
+                             .flat = true,
+                             .open = ref_open,
+                             .close = ref_close,
+                             .info = ref_info,
+                             .alloc = host_alloc,
+                             .free = host_free,
+                             .stream_open = host_stream_open,
+                             .stream_close = host_stream_close,
+                             .upload = host_upload,
+                             .download = host_download,
+                             .wait = host_wait,
+                             .has_kernel = ref_has_kernel,
+                             .plan = ref_plan,
+                             .run = ref_run,
+                             .kernel = ref_kernel_info};

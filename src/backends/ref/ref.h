@@ -1,0 +1,33 @@
+/* ref.h -- what an op's ref.c is written with: any element of any slot as a double.
+ *
+ * A reference is plain C in f64: never optimised, never deleted, the oracle for every other kernel.             */
+#ifndef AMBI_REF_H
+#define AMBI_REF_H
+#include "core/core.h"
+
+typedef struct {
+  const problem *p;
+  char *at[AMBI_SLOTS];
+  double *scratch; /* as many doubles as ref_kernel.scratch asked for */
+} ref_call;
+
+typedef struct {
+  void (*forward)(const ref_call *c);
+  void (*backward)(const ref_call *c);
+  uint64_t (*scratch)(const problem *p); /* NULL: none */
+} ref_kernel;
+
+/* Element [i0, i1, ..] of a slot; missing trailing indices are 0. An absent slot reads as `absent`. */
+typedef struct {
+  int64_t i[AMBI_MAX_DIMS];
+} at_index;
+#define AT(...) ((at_index){{__VA_ARGS__}})
+
+double ref_get(const ref_call *c, int slot, at_index i);
+/* Gradients that accumulate are added to; a slot that is not written is left alone. */
+void ref_set(const ref_call *c, int slot, at_index i, double value);
+
+/* Index number n, row-major, of the first `ndim` axes of a slot's shape. */
+at_index ref_index(const ref_call *c, int slot, int ndim, int64_t n);
+
+#endif

@@ -1,0 +1,130 @@
+/* core.h -- what the core, the ops and the backends share. The core knows no op by name, no device and no math.
+ *
+ * A call becomes a `problem`: the caller's ambi_op, checked and completed. An op (op_def) supplies two functions:
+ *   shapes(p)  checks its shapes and says what its outputs look like            (before the core completes slots)
+ *   recipe(p)  lays out the loops every backend will run, in the op's own struct (after)
+ * A backend turns a problem into a plan and runs it.                                                              */
+#ifndef AMBI_CORE_H
+#define AMBI_CORE_H
+#include <stdbool.h>
+
+#include "ambi/ambi.h"
+
+typedef struct problem problem;
+
+typedef struct op_def {
+  ambi_op_info info;
+  uint32_t backward_reads; /* inputs that backward looks at when they are present             */
+  bool sums_gradients;     /* a stride of 0 in a gradient is a sum over that axis             */
+  ambi_status (*shapes)(problem *p);
+  ambi_status (*recipe)(problem *p);
+} op_def;
+
+enum { RECIPE_BYTES = 3072 };
+
+struct problem {
+  const op_def *def;
+  ambi_op op;                /* attributes, with defaults filled in                             */
+  uint32_t has;              /* primal slots that take part                                     */
+  uint32_t reads, writes;    /* slots that run looks at                                         */
+  uint32_t accumulates;      /* gradient slots that are added to                                */
+  ambi_tensor t[AMBI_SLOTS]; /* of every slot in reads | writes; primals in `has` too           */
+  ambi_dtype compute;        /* AMBI_F64 when any floating slot is f64, else AMBI_F32           */
+  uint64_t flops, bytes;
+  _Alignas(16) unsigned char recipe[RECIPE_BYTES];
+};
+
+static inline bool has_slot(const problem *p, int slot) { return (p->has & AMBI_BIT(slot)) != 0; }
+static inline bool reads_slot(const problem *p, int slot) { return (p->reads & AMBI_BIT(slot)) != 0; }
+static inline bool writes_slot(const problem *p, int slot) { return (p->writes & AMBI_BIT(slot)) != 0; }
+static inline bool is_backward(const problem *p) { return p->op.pass == AMBI_BACKWARD; }
+
+#define TRY(call)                 \
+  do {                            \
+    ambi_status s_ = (call);      \
+    if (s_ != AMBI_OK) return s_; \
+  } while (0)
+
+/* ---- status.c: the thread's error sentence --------------------------------------------------- */
+ambi_status fail(ambi_status s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* "rmsnorm: slot dw: ..." */
+ambi_status fail_slot(ambi_status s, const problem *p, int slot, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* ---- tensor.c --------------------------------------------------------------------------------- */
+bool is_float(ambi_dtype t);
+bool mul_overflows(int64_t a, int64_t b, int64_t *out); /* also true for a negative product      */
+bool same_shape(const ambi_tensor *a, const ambi_tensor *b);
+bool same_view(const ambi_tensor *a, const ambi_tensor *b); /* dtype, shape and strides of axes longer than 1 */
+bool self_overlaps(const ambi_tensor *t);                   /* two indices may name one element   */
+bool tensor_range(const ambi_tensor *t, int64_t *low, int64_t *high); /* bytes from element 0; false: overflow */
+bool views_overlap(const ambi_tensor *a, intptr_t at_a, const ambi_tensor *b, intptr_t at_b);
+void shape_text(const ambi_tensor *t, char *out, size_t n); /* "(4, 33)"                           */
+
+/* ---- shapes.c: what an op's shapes() is written with ------------------------------------------- */
+/* Slot s must be (shape): checked when described, filled in as dense of `dtype` when not; AMBI_OK when absent. */
+ambi_status expect(problem *p, int slot, ambi_dtype dtype, int ndim, const int64_t *shape);
+ambi_status expect_like(problem *p, int slot, int other); /* the shape and, by default, dtype of `other` */
+ambi_status expect_rank(const problem *p, int slot, int min, int max);
+ambi_status expect_dtype(const problem *p, int slot, ambi_dtype dtype);
+
+/* ---- grid.c: an index space that several slots share ------------------------------------------- */
+typedef struct {
+  int32_t ndim;  /* 0: one point */
+  int64_t count; /* points       */
+  int64_t shape[AMBI_MAX_DIMS];
+  int64_t stride[AMBI_SLOTS][AMBI_MAX_DIMS]; /* in elements */
+} grid;
+
+/* Axes [first, last) of every slot in `slots` (which must agree there), merged where all strides allow it.
+ * With `sorted`, axes are reordered by the strides of `slots`' highest slot, so the last is the densest.  */
+void grid_make(grid *g, const problem *p, uint32_t slots, int first, int last, bool sorted);
+int64_t grid_offset(const grid *g, int slot, int64_t index); /* element offset of point `index` */
+
+/* ---- registry.c, plan.c, backend.c --------------------------------------------------------------- */
+const op_def *find_op(ambi_kind kind);
+ambi_status make_problem(const ambi_op *op, problem *p);
+
+typedef struct backend {
+  const char *name; /* what comes before ':' in a device's name */
+  bool flat;        /* buf.data + offset is an address          */
+  ambi_status (*open)(ambi_device *dev, const char *which, const ambi_device_options *o);
+  void (*close)(ambi_device *dev);
+  void (*info)(const ambi_device *dev, ambi_device_info *info);
+  ambi_status (*alloc)(ambi_device *dev, size_t bytes, ambi_buf *out);
+  void (*free)(ambi_device *dev, ambi_buf b);
+  ambi_status (*stream_open)(ambi_stream *s, void *native);
+  void (*stream_close)(ambi_stream *s);
+  ambi_status (*upload)(ambi_stream *s, ambi_buf dst, const void *src, size_t bytes);
+  ambi_status (*download)(ambi_stream *s, void *dst, ambi_buf src, size_t bytes);
+  ambi_status (*wait)(ambi_stream *s);
+  bool (*has_kernel)(const ambi_device *dev, const problem *p);
+  ambi_status (*plan)(ambi_device *dev, ambi_plan *plan); /* plan->p is set: choose, name, size    */
+  void (*unplan)(ambi_plan *plan);
+  ambi_status (*run)(const ambi_plan *plan, ambi_stream *s, const ambi_buf *slots, ambi_buf workspace);
+  bool (*kernel)(const ambi_device *dev, int32_t index, ambi_kernel_info *info); /* false past the last */
+} backend;
+
+extern const backend *const backends[]; /* ends in NULL */
+
+struct ambi_device {
+  const backend *be;
+  char name[64];
+  void *impl;
+};
+struct ambi_stream {
+  ambi_device *dev;
+  void *impl;
+};
+struct ambi_plan {
+  ambi_device *dev;
+  problem p;
+  uint64_t workspace;
+  ambi_dtype accumulator;
+  bool deterministic;
+  char kernel[96];
+  const void *code;   /* the backend's: what run will call */
+  uint64_t choice;    /* the backend's: how               */
+};
+
+#endif

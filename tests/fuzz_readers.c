@@ -1,0 +1,132 @@
+/* fuzz_readers.c -- no bytes may crash, hang or leak the readers of JSON and of safetensors.
+ *
+ *   with libFuzzer:  clang -fsanitize=fuzzer,address -DAMBI_LIBFUZZER tests/fuzz_readers.c cli/json.c cli/safetensors.c
+ *   standalone:      fuzz_readers [SEED [COUNT]]     mutates a few seed files, the same ones for the same SEED */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../cli/json.h"
+#include "../cli/safetensors.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static volatile unsigned sink;
+static uint64_t accepted[2]; /* as JSON, as safetensors: a loop that never gets in tests little */
+
+/* Every value must be reachable and every string readable to its end. */
+static size_t walk(const json_value *v) {
+  size_t n = 1;
+  if (v->type == JSON_STRING && v->text[v->length] != 0) abort();
+  if (v->key && v->key[v->key_length] != 0) abort();
+  for (const json_value *c = v->child; c; c = c->next) n += walk(c);
+  return n;
+}
+
+static void try_json(const uint8_t *data, size_t size) {
+  char err[64];
+  json_doc *d = json_parse((const char *)data, size, err, sizeof err);
+  if (d ? walk(json_root(d)) > size : *err == 0) abort();
+  accepted[0] += d != NULL;
+  json_free(d);
+}
+
+/* What was accepted must be readable: the first and the last byte of every tensor. */
+static void try_safetensors(const uint8_t *data, size_t size) {
+  char err[64];
+  safetensors *f = safetensors_from_memory(data, size, err, sizeof err);
+  if (!f && *err == 0) abort();
+  for (size_t i = 0; f && i < safetensors_count(f); i++) {
+    const safetensors_tensor *t = safetensors_at(f, i);
+    const uint8_t *p = t->data;
+    if (p < data || t->bytes > size || p + t->bytes > data + size) abort();
+    if (t->bytes) sink += (unsigned)p[0] + p[t->bytes - 1];
+    if (safetensors_find(f, t->name) == NULL) abort();
+  }
+  accepted[1] += f != NULL;
+  safetensors_close(f);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  try_json(data, size);
+  try_safetensors(data, size);
+  return 0;
+}
+
+#ifndef AMBI_LIBFUZZER
+
+static uint64_t state;
+
+static uint64_t next(void) { /* splitmix64 */
+  uint64_t z = state += UINT64_C(0x9E3779B97F4A7C15);
+  z = (z ^ z >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+  z = (z ^ z >> 27) * UINT64_C(0x94D049BB133111EB);
+  return z ^ z >> 31;
+}
+
+#define ENTRY(dtype, shape, offsets) "{\"dtype\":" dtype ",\"shape\":" shape ",\"data_offsets\":" offsets "}"
+
+static const char *const seeds[] = {
+    "[{\"name\":\"a\",\"attrs\":{\"eps\":1e-06,\"on\":true,\"x\":null},\"l\":[1,-2.5e3,\"\\ud83d\\ude00\\n\"]}]",
+    ("{\"a\":" ENTRY("\"F32\"", "[2,1]", "[0,8]") ",\"b\":" ENTRY("\"I64\"", "[]", "[8,16]") "}"),
+    ("{\"__metadata__\":{\"format\":\"pt\"},\"w\":" ENTRY("\"BF16\"", "[8]", "[0,16]") "}")};
+
+static const char *const tokens[] = {"\"",      "{",         "}",         "[",
+                                     "]",       ",",         ":",         "\\u",
+                                     "\\ud800", "-",         "0",         "9223372036854775807",
+                                     "1e999",   "\"shape\"", "\"dtype\"", "data_offsets",
+                                     "F64",     "\xF0\x9F",  "[[[[[[[["};
+
+/* One to six edits: a byte, a bit, a cut, a repeat, a token. */
+static size_t mutate(uint8_t *p, size_t n, size_t room) {
+  for (uint64_t edits = 1 + next() % 6; edits; edits--) {
+    size_t at = n ? (size_t)(next() % n) : 0;
+    const char *token = tokens[next() % (sizeof tokens / sizeof *tokens)];
+    size_t len = strlen(token);
+    switch (next() % 5) {
+      case 0:
+        if (n) p[at] = (uint8_t)next();
+        break;
+      case 1:
+        if (n) p[at] ^= (uint8_t)(1u << next() % 8);
+        break;
+      case 2:
+        if (n) n = at;
+        break;
+      case 3:
+        if (n + (n - at) <= room) memmove(p + n, p + at, n - at), n += n - at;
+        break;
+      default:
+        if (n + len <= room) memmove(p + at + len, p + at, n - at), memcpy(p + at, token, len), n += len;
+    }
+  }
+  return n;
+}
+
+static void one_round(void) {
+  enum { ROOM = 4096 };
+  uint8_t buffer[ROOM];
+  const char *text = seeds[next() % (sizeof seeds / sizeof *seeds)];
+  size_t n = strlen(text), size = mutate((memcpy(buffer + 8, text, n), buffer + 8), n, 1500);
+  size_t data = next() % 4 ? 16 : (size_t)(next() % 40);
+  uint64_t length = next() % 16 ? size : next() >> (next() % 64);
+  for (int i = 0; i < 8; i++) buffer[i] = (uint8_t)(length >> (8 * i));
+  memset(buffer + 8 + size, 0, data);
+  uint8_t *exact = malloc(size + 8 + data); /* of the exact size, so that a sanitizer sees one byte too far */
+  if (!exact) exit(1);
+  memcpy(exact, buffer, size + 8 + data);
+  try_json(exact + 8, size);
+  LLVMFuzzerTestOneInput(exact, size + 8 + data);
+  free(exact);
+}
+
+int main(int argc, char **argv) {
+  state = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
+  uint64_t count = argc > 2 ? strtoull(argv[2], NULL, 0) : 200000;
+  for (uint64_t i = 0; i < count; i++) one_round();
+  printf("%llu inputs, no fault; %llu were JSON, %llu safetensors\n", (unsigned long long)count,
+         (unsigned long long)accepted[0], (unsigned long long)accepted[1]);
+  return 0;
+}
+#endif
