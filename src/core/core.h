@@ -37,6 +37,8 @@ struct problem {
 static inline bool has_slot(const problem *p, int slot) { return (p->has & AMBI_BIT(slot)) != 0; }
 static inline bool reads_slot(const problem *p, int slot) { return (p->reads & AMBI_BIT(slot)) != 0; }
 static inline bool writes_slot(const problem *p, int slot) { return (p->writes & AMBI_BIT(slot)) != 0; }
+/* Every result is stored in 16 bits: functions need not be more exact than that. */
+bool writes_only_halves(const problem *p);
 static inline bool is_backward(const problem *p) { return p->op.pass == AMBI_BACKWARD; }
 
 #define TRY(call)                 \

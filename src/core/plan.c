@@ -70,7 +70,8 @@ const char *ambi_plan_source(const ambi_plan *plan) {
 /* ---- run: buffers are there, aligned, and do not overlap ---------------------------------------- */
 static bool may_share(const problem *p, int output, int input) {
   for (const int8_t(*pair)[2] = p->def->info.in_place; pair && (*pair)[0] >= 0; pair++)
-    if ((*pair)[0] == output && (*pair)[1] == input) return same_view(&p->t[output], &p->t[input]);
+    if ((*pair)[0] == output && (*pair)[1] == input)
+      return same_view(&p->t[output], &p->t[input]) && !self_overlaps(&p->t[output]);
   return false;
 }
 

@@ -152,6 +152,15 @@ static ambi_dtype choose_compute(const problem *p) {
   return AMBI_F32;
 }
 
+bool writes_only_halves(const problem *p) {
+  bool all = true;
+  for (uint32_t m = p->writes; m; m &= m - 1) {
+    ambi_dtype t = p->t[__builtin_ctz(m)].dtype;
+    all = all && (t == AMBI_F16 || t == AMBI_BF16);
+  }
+  return all;
+}
+
 /* Every slot read or written once: the fewest bytes that can move. */
 static uint64_t least_bytes(const problem *p) {
   uint64_t bytes = 0;

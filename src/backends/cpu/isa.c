@@ -19,8 +19,14 @@ static const char *const names[] = {AMBI_ISAS(NAME)};
 const char *isa_name(isa i) { return names[i]; }
 
 #if defined(__x86_64__)
+/* clang 14's __builtin_cpu_supports does not know this one. */
+static bool has_f16c(void) {
+  unsigned a, b, c, d;
+  return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
 bool isa_usable(isa i) {
-  bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
   bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                 __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
   const bool usable[] = {[ISA_avx512] = avx512, [ISA_avx2] = avx2, [ISA_baseline] = true};

@@ -109,6 +109,55 @@ static inline vr v_sqrt(vr a) {
 #endif
 }
 
+/* a b + c with one rounding, where an error term depends on it (elsewhere the operators are contracted anyway). */
+static inline vr v_fma(vr a, vr b, vr c) {
+#if defined(AMBI_ISA_avx512) && AMBI_REAL == 32
+  return _mm512_fmadd_ps(a, b, c);
+#elif defined(AMBI_ISA_avx2) && AMBI_REAL == 32
+  return _mm256_fmadd_ps(a, b, c);
+#elif defined(AMBI_ISA_neon) && AMBI_REAL == 32
+  return vfmaq_f32(c, a, b);
+#elif AMBI_REAL == 32
+  typedef double vd __attribute__((vector_size(2 * VBYTES))); /* a double holds the product of two floats */
+  return __builtin_convertvector(
+      __builtin_convertvector(a, vd) * __builtin_convertvector(b, vd) + __builtin_convertvector(c, vd), vr);
+#else
+  for (int i = 0; i < VL; i++) a[i] = fma(a[i], b[i], c[i]);
+  return a;
+#endif
+}
+
+#if AMBI_REAL == 32
+/* The nearest integer, ties to even; |a| < 2^22. */
+static inline vr v_rint(vr a) {
+#if defined(AMBI_ISA_avx512)
+  return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#elif defined(AMBI_ISA_avx2)
+  return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#elif defined(AMBI_ISA_neon)
+  return vrndnq_f32(a);
+#else
+  return (a + K(12582912.0)) - K(12582912.0); /* 1.5 2^23: above it floats are integers */
+#endif
+}
+
+/* a 2^n, n an integer with |n| <= 252, also where the result is denormal or infinite. */
+static inline vr v_scale2(vr a, vr n) {
+#if defined(AMBI_ISA_avx512)
+  return _mm512_scalef_ps(a, n);
+#else
+  const vi k = __builtin_convertvector(n, vi), half = k >> 1; /* in two steps: 2^n itself may not exist */
+  return a * (vr)((half + 127) << 23) * (vr)((k - half + 127) << 23);
+#endif
+}
+#endif
+
+static inline int v_any(vi cond) {
+  ireal any = 0;
+  for (int i = 0; i < VL; i++) any |= cond[i];
+  return any != 0;
+}
+
 /* Sum of all lanes, always in the same order: halves, then halves of halves. */
 static inline real v_sum(vr v) {
   real s[VBYTES / sizeof(real)];

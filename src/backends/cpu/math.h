@@ -1,0 +1,235 @@
+/* math.h -- the vector functions that the formulas of ops/elementwise.def are written with (meanings: see there).
+ *
+ * f32: own polynomials, at most 4 ulp over the whole range, denormal results, infinities and NaN included.
+ *      e^x is kept as p 2^n (p near 1, n an integer) until the last step, so that k e^x or x sigmoid(x) neither
+ *      underflows half way nor rounds a denormal twice.
+ * f64: libm, lane by lane; right rather than fast.
+ * Coefficients are minimax fits (Remez); each comment gives the interval and the largest relative error.            */
+#ifndef AMBI_MATH_H
+#define AMBI_MATH_H
+#include "simd.h"
+
+#define let const vr
+#define pick(no, yes, cond) v_select(cond, yes, no)
+
+/* hi + lo: the argument of an exponential, with the digits below hi's last. */
+typedef struct {
+  vr hi, lo;
+} wide;
+
+static inline vr m_min(vr v, vr limit) { return v_min(v, limit); }
+static inline vr m_max(vr v, vr limit) { return v_max(v, limit); }
+static inline vr m_clamp(vr v, vr low, vr high) { return v_min(v_max(v, low), high); }
+static inline vr m_abs(vr v) { return v_abs(v); }
+static inline vr m_sqrt(vr v) { return v_sqrt(v); }
+static inline vr m_rsqrt(vr v) { return K(1.0) / v_sqrt(v); }
+static inline vr m_rcp(vr v) { return K(1.0) / v; }
+static inline vr m_copysign(vr size, vr sign) {
+  const vi s = (vi)K(-0.0);
+  return (vr)(((vi)size & ~s) | ((vi)sign & s));
+}
+
+#if AMBI_REAL == 64
+#include "math_f64.h"
+#else
+
+/* ---- e^x ---------------------------------------------------------------------------------------------------------- */
+
+/* e^r - 1 = r + r^2 q(r), |r| <= ln2/2: degree 6, 2^-28.3 of e^r, 2^-26 of e^r - 1. */
+static inline vr expm1_poly(vr r) {
+  const vr q = K(0.49999993412584873) +
+               r * (K(0.16666520107995227) +
+                    r * (K(0.041668394190841513) + r * (K(0.0083687804019594545) + r * K(0.0013814468201986356))));
+  return r + r * r * q;
+}
+
+/* e^x = e^r 2^n with r = x - n ln2; ln2 in two parts, so that n times the first is exact. |x| <= 174. */
+static inline vr exp_reduce(vr x, vr *n) {
+  *n = v_rint(x * K(1.4426950408889634));
+  return (x - *n * K(0.693145751953125)) - *n * K(1.42860682030941723e-6);
+}
+
+static inline vr m_mul_exp(vr k, vr x) {
+  vr n;
+  const vr r = exp_reduce(m_clamp(x, K(-174.0), K(174.0)), &n);
+  return v_scale2(k * (K(1.0) + expm1_poly(r)), n);
+}
+static inline vr m_exp(vr x) { return m_mul_exp(K(1.0), x); }
+
+/* (e^r - 1) 2^n + (2^n - 1), halved on the way because 2^128 does not exist. */
+static inline vr m_expm1(vr x) {
+  vr n;
+  const vr r = exp_reduce(m_clamp(x, K(-30.0), K(88.9)), &n), s = v_scale2(K(0.5), n);
+  return K(2.0) * (expm1_poly(r) * s + (s - K(0.5)));
+}
+
+/* tanh |x| = -m / (m + 2), m = e^(-2|x|) - 1. */
+static inline vr m_tanh(vr x) {
+  vr n;
+  const vr r = exp_reduce(K(-2.0) * v_min(v_abs(x), K(15.0)), &n), s = v_scale2(K(1.0), n);
+  const vr m = expm1_poly(r) * s + (s - K(1.0));
+  return m_copysign(m / (m + K(2.0)), x);
+}
+
+/* ---- sigmoid ------------------------------------------------------------------------------------------------------ */
+
+static inline wide m_logit(vr t) { return (wide){m_clamp(t, K(-174.0), K(80.0)), K(0.0)}; }
+
+/* t = x (p + q x^2) and its rounding errors. p_hi has 12 bits, so that p_hi - w is exact. */
+static inline wide m_logit_cubic(vr x, double p, double q) {
+  const float ph = (float)((double)(int)(p * 2048.0) / 2048.0), qh = (float)q;
+  const vr v = m_clamp(x, K(-12.9), K(8.0)); /* t in [-173, 49] with gelu's p and q */
+  const vr x2 = v * v, x2_lo = v_fma(v, v, -x2);
+  const vr w = v_fma(K(qh), x2, K(ph));
+  const vr w_lo = v_fma(K(qh), x2, K(ph) - w) + (K(qh) * x2_lo + (K(q - (double)qh) * x2 + K(p - (double)ph)));
+  const vr t = v * w;
+  return (wide){t, v_fma(v, w, -t) + v * w_lo};
+}
+
+/* e^-t = p 2^n. */
+static inline vr exp_minus(wide t, vr *n) {
+  const vr r = exp_reduce(-t.hi, n) - t.lo;
+  return K(1.0) + expm1_poly(r);
+}
+
+/* k / (1 + p 2^n) = k 2^-n / (2^-n + p) */
+static inline vr m_gate(vr k, wide t) {
+  vr n;
+  const vr p = exp_minus(t, &n);
+  return v_scale2(k / (v_scale2(K(1.0), -n) + p), -n);
+}
+static inline vr m_sigmoid(vr t) { return m_gate(K(1.0), m_logit(t)); }
+
+/* s (1 + g (1 - s)) = (1 + e + g e) / (1 + e)^2, e = e^-t = p / c, c = 2^-n. Beyond t = 41 it is 1. */
+static inline vr m_gate_grad(vr k, vr g, wide t) {
+  vr n;
+  t.hi = v_min(t.hi, K(41.0));
+  const vr p = exp_minus(t, &n), c = v_scale2(K(1.0), -n);
+  const vr top = c + p * (K(1.0) + m_clamp(g, K(-1e30), K(128.0)));
+  return v_scale2(k * (top / (c * c + p * (p + K(2.0) * c))), -n);
+}
+
+/* ---- logarithms --------------------------------------------------------------------------------------------------- */
+
+/* log x = log m + e ln2, m in [sqrt 1/2, sqrt 2]; log(1 + f) = f - f^2/2 + f^3 q(f), 2^-27.3. */
+static inline vr m_log(vr x) {
+  const vi tiny = x < K(1.17549435e-38); /* denormal: scaled up by 2^23 */
+  const vi root_half = v_bits(K(0.70710678118654752));
+  const vi b = v_bits(v_select(tiny, x * K(8388608.0), x)) - root_half;
+  const vr e = __builtin_convertvector(b >> 23, vr) - v_select(tiny, K(23.0), K(0.0));
+  const vr f = v_from_bits((b & 0x7fffff) + root_half) - K(1.0);
+  const vr q =
+      K(0.333333316089392706) +
+      f * (K(-0.250008196255308867) +
+           f * (K(0.200012311935911466) +
+                f * (K(-0.166234021735609179) +
+                     f * (K(0.142017144852420239) +
+                          f * (K(-0.131597603673095197) + f * (K(0.127616376151863014) - f * K(0.0763555611802517708)))))));
+  const vr y = e * K(0.693145751953125) + (f + (e * K(1.42860682030941723e-6) + f * f * (f * q - K(0.5))));
+  const vr edge = v_select(x < K(0.0), K(NAN), v_select(x == K(0.0), K(-INFINITY), x));
+  return v_select((x > K(0.0)) & (x < K(INFINITY)), y, edge);
+}
+
+/* log(1 + e), 0 <= e <= 1: 2 atanh(s/2), s = e / (1 + e/2), as s + s^3 q(s^2), 2^-27.7. */
+static inline vr log1p_unit(vr e) {
+  const vr s = e / (K(1.0) + K(0.5) * e), z = s * s;
+  const vr q = K(0.083333020356693089) +
+               z * (K(0.012506727263866939) + z * (K(0.0021876410389265104) + z * K(0.00054710910979057649)));
+  return s + s * z * q;
+}
+static inline vr m_softplus(vr t) { return v_max(t, K(0.0)) + log1p_unit(m_exp(-v_abs(t))); }
+
+/* log u + (what 1 + x lost) / u, u = 1 + x. */
+static inline vr m_log1p(vr x) {
+  const vr u = K(1.0) + x, lost = x - (u - K(1.0));
+  const vr y = m_log(u) + lost / u;
+  return v_select((x > K(-1.0)) & (x < K(INFINITY)), y, m_log(u));
+}
+
+/* ---- normal distribution, erf ------------------------------------------------------------------------------------- */
+
+/* exp(-h t^2) = p 2^n. The leading 12 bits of t have an exact square; what is left goes to the remainder r. */
+static inline vr gauss(vr t, vr h, vr *n) {
+  const vr v = v_min(v_abs(t), K(18.0)), v_hi = v_from_bits(v_bits(v) & ~0xfff);
+  const vr hi = -v_min(h * v_hi * v_hi, K(174.0)), lo = -h * (v - v_hi) * (v + v_hi);
+  *n = v_rint((hi + lo) * K(1.4426950408889634));
+  const vr r = (hi - *n * K(0.693145751953125)) + (lo - *n * K(1.42860682030941723e-6));
+  return K(1.0) + expm1_poly(r);
+}
+
+static inline vr m_mul_gauss(vr k, vr t, vr h) {
+  vr n;
+  const vr p = gauss(t, h, &n);
+  return v_scale2(k * p, n);
+}
+
+/* Q(t) exp(t^2/2) = w q(u), w = 1 / (t + 4), u = (t - 4) w, 0 <= t <= 18: degree 9, 2^-26.4. */
+static inline vr tail_ratio(vr t) {
+  const vr w = K(1.0) / (t + K(4.0)), u = (t - K(4.0)) * w;
+  const vr q = K(0.0604012823887031744) +
+               u * (K(-0.00751929236586196699) +
+                    u * (K(-0.00349846373089318528) +
+                         u * (K(0.00156464583069684562) + u * (K(0.00015520621243727788) - u * K(0.000144049177260979099)))));
+  return w * (K(0.755285133736437313) +
+              u * (K(-0.607896540519245604) + u * (K(0.387137054480260074) + u * (K(-0.186524573668158901) + u * q))));
+}
+
+static inline vr m_mul_tail(vr k, vr t) {
+  vr n;
+  const vr p = gauss(t, K(0.5), &n);
+  return v_scale2(k * p * tail_ratio(v_min(t, K(18.0))), n);
+}
+
+/* |x| < 1: x q(x^2), 2^-29.6; beyond: 1 - 2 Q(x sqrt 2). */
+static inline vr m_erf(vr x) {
+  const vr t = v_abs(x), z = v_min(x * x, K(1.0));
+  const vr q = K(1.12837916572671196) +
+               z * (K(-0.376126258242276527) +
+                    z * (K(0.112835851485700096) +
+                         z * (K(-0.0268538119343735121) +
+                              z * (K(0.00518832768547551674) + z * (K(-0.000801019363379865409) + z * K(0.0000785386141105408078))))));
+  const vr far = K(1.0) - m_mul_tail(K(2.0), t * K(1.4142135623730950488));
+  return v_select(t < K(1.0), x * q, m_copysign(far, x));
+}
+
+/* ---- sine, cosine ------------------------------------------------------------------------------------------------- */
+
+typedef double vd __attribute__((vector_size(2 * VBYTES)));
+
+/* r = x - n pi/2, |r| <= pi/4, in double: pi/2 is a 33-bit head, whose multiples are exact, and a tail. |n| < 2^20. */
+static inline vr quadrant(vr x, vr *n) {
+  *n = v_rint(x * K(0.63661977236758134));
+  const vd m = __builtin_convertvector(*n, vd);
+  const vd r = (__builtin_convertvector(x, vd) - m * 1.5707963267341256) - m * 6.0771005065061922e-11;
+  return __builtin_convertvector(r, vr);
+}
+
+/* sin(x + shift pi/2): sin r, cos r, -sin r, -cos r as n + shift = 0, 1, 2, 3 mod 4.
+ * sin r = r + r^3 s(r^2), 2^-27.9; cos r = 1 - r^2/2 + r^4 c(r^2), 2^-32.9. */
+static inline vr sine(vr x, int shift) {
+  vr n;
+  const vr r = quadrant(x, &n), z = r * r;
+  const vr s = r + r * z * (K(-0.166666538636234796) + z * (K(0.00833211304082797623) - z * K(0.000195087413376215578)));
+  const vr c = K(1.0) + z * (K(-0.5) + z * (K(0.041666644367799678) +
+                                            z * (K(-0.00138872514858694644) + z * K(0.0000244256816540518217))));
+  const vi k = __builtin_convertvector(n, vi) + shift;
+  const vr y = v_select((k & 1) == 1, c, s);
+  return v_from_bits(v_bits(y) ^ ((k & 2) << 30));
+}
+
+/* Huge arguments (and infinities, NaN) go to libm in double, lane by lane. */
+static inline vr sine_huge(vr x, vr y, vi huge, int shift) {
+  for (int i = 0; i < VL; i++)
+    if (huge[i]) y[i] = (float)(shift ? cos((double)x[i]) : sin((double)x[i]));
+  return y;
+}
+static inline vr sine_any(vr x, int shift) {
+  const vi huge = ~(v_abs(x) < K(1048576.0));
+  const vr y = sine(v_select(huge, K(0.0), x), shift);
+  return __builtin_expect(v_any(huge), 0) ? sine_huge(x, y, huge, shift) : y;
+}
+static inline vr m_sin(vr x) { return v_select(v_abs(x) < K(1e-4), x, sine_any(x, 0)); }
+static inline vr m_cos(vr x) { return sine_any(x, 1); }
+
+#endif /* AMBI_REAL == 32 */
+#endif

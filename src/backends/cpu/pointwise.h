@@ -1,0 +1,175 @@
+/* pointwise.h -- runs a function of dense reals over the index space of a pointwise op, on all threads.
+ *
+ * An output that repeats an axis (a gradient with stride 0) receives the sum over that axis.                  */
+#ifndef AMBI_CPU_POINTWISE_H
+#define AMBI_CPU_POINTWISE_H
+#include "backends/cpu/sums.h"
+#include "ops/elementwise.h"
+
+enum { MOST_IN = 4, MOST_OUT = 2, PIECE = 16 * TILE };
+
+/* out[j][k] = f(in[0][k], in[1][k], ..; params) for k < n. A NULL in[] is not there; a NULL out[] is not wanted. */
+typedef void pointwise_fn(const real *const *in, real *const *out, int64_t n, const real *params);
+
+typedef struct {
+  const cpu_call *c;
+  pointwise_fn *fn;
+  int in[MOST_IN], out[MOST_OUT], ins, outs; /* slots */
+  real params[2];
+  int only;    /* the one output to write; -1: all of them */
+  bool summed; /* that output is a sum                      */
+} pointwise;
+
+/* Strips of every slot: `offset` says where each starts. */
+typedef struct {
+  strip in[MOST_IN], out[MOST_OUT];
+} lines;
+
+/* One tile of every input through fn, into `out`, which is set to where each output's reals are. */
+static inline void pointwise_tile(const pointwise *w, const lines *l, int64_t i, int64_t n,
+                                  real tiles[MOST_IN + MOST_OUT][TILE], real *out[MOST_OUT]) {
+  const real *in[MOST_IN] = {0};
+  for (int j = 0; j < w->ins; j++)
+    if (l->in[j].at) in[j] = strip_in(&l->in[j], i, n, tiles[j]);
+  for (int j = 0; j < w->outs; j++) {
+    real *tile = tiles[MOST_IN + j];
+    bool wanted = l->out[j].at && (w->only < 0 || w->only == j);
+    out[j] = !wanted ? NULL : w->summed ? tile : strip_out(&l->out[j], i, tile);
+  }
+  w->fn(in, out, n, w->params);
+}
+
+static inline int64_t inner_of(const grid *g) { return g->ndim ? g->shape[g->ndim - 1] : 1; }
+
+/* ---- every output has its own elements: rows of the last axis, in pieces ------------------------------- */
+static inline strip line_at(const cpu_call *c, int slot, int64_t row) {
+  const grid *g = &elementwise(c->p)->all;
+  int64_t start = grid_offset(g, slot, row * inner_of(g));
+  return strip_of(c, slot, start, g->ndim ? g->stride[slot][g->ndim - 1] : 1);
+}
+
+static inline lines lines_at(const pointwise *w, int64_t row) {
+  lines l = {0};
+  for (int j = 0; j < w->ins; j++) l.in[j] = line_at(w->c, w->in[j], row);
+  for (int j = 0; j < w->outs; j++) l.out[j] = line_at(w->c, w->out[j], row);
+  return l;
+}
+
+static inline int64_t pieces_of(const grid *g) { return ceil_div(inner_of(g), PIECE); }
+
+static void pointwise_piece(const pointwise *w, int64_t piece) {
+  const grid *g = &elementwise(w->c->p)->all;
+  int64_t inner = inner_of(g), pieces = pieces_of(g);
+  lines l = lines_at(w, piece / pieces);
+  int64_t first = piece % pieces * PIECE, end = min64(first + PIECE, inner);
+  TILE_OF_REALS tiles[MOST_IN + MOST_OUT][TILE];
+  for (int64_t i = first; i < end; i += TILE) {
+    int64_t n = min64(TILE, end - i);
+    real *out[MOST_OUT];
+    pointwise_tile(w, &l, i, n, tiles, out);
+    for (int j = 0; j < w->outs; j++)
+      if (out[j]) strip_put(&l.out[j], i, n, out[j]);
+  }
+}
+
+/* Short rows share a task. */
+static inline int64_t pieces_per_task(const grid *g) {
+  return max64(1, PIECE / inner_of(g));
+}
+
+static inline int64_t pointwise_tasks(const grid *g) {
+  return ceil_div(g->count / inner_of(g) * pieces_of(g), pieces_per_task(g));
+}
+
+static void pointwise_task(void *context, int64_t task) {
+  const pointwise *w = context;
+  const grid *g = &elementwise(w->c->p)->all;
+  int64_t each = pieces_per_task(g), inner = inner_of(g);
+  int64_t end = min64((task + 1) * each, g->count / inner * pieces_of(g));
+  for (int64_t piece = task * each; piece < end; piece++) pointwise_piece(w, piece);
+  stream_fence();
+}
+
+/* ---- one output is a sum over some axes: pairwise, an element at a time --------------------------------- */
+/* Offset of point `index` of the axes whose stride in `chooser` is (summed ? 0 : not 0). */
+static inline int64_t part_offset(const grid *g, int chooser, bool summed, int slot, int64_t index) {
+  int64_t offset = 0;
+  for (int k = g->ndim - 1; k >= 0; k--) {
+    if ((g->stride[chooser][k] == 0) != summed) continue;
+    offset += index % g->shape[k] * g->stride[slot][k];
+    index /= g->shape[k];
+  }
+  return offset;
+}
+
+static inline int64_t part_count(const grid *g, int chooser, bool summed) {
+  int64_t count = 1;
+  for (int k = 0; k < g->ndim; k++)
+    if ((g->stride[chooser][k] == 0) == summed) count *= g->shape[k];
+  return count;
+}
+
+static inline int last_summed_axis(const grid *g, int chooser) {
+  int k = g->ndim - 1;
+  while (g->stride[chooser][k] != 0) k--;
+  return k;
+}
+
+/* Element number `task` of the summed output. */
+static void summed_task(void *context, int64_t task) {
+  const pointwise *w = context;
+  const grid *g = &elementwise(w->c->p)->all;
+  int to = w->out[w->only], axis = last_summed_axis(g, to);
+  int64_t inner = g->shape[axis], lines_count = part_count(g, to, true) / inner;
+  TILE_OF_REALS tiles[MOST_IN + MOST_OUT][TILE];
+  cascade total = {.count = 0};
+  lines l = {0};
+  l.out[w->only] = strip_of(w->c, to, part_offset(g, to, false, to, task), 1);
+  for (int64_t line = 0; line < lines_count; line++) {
+    for (int j = 0; j < w->ins; j++) {
+      int64_t start = part_offset(g, to, false, w->in[j], task) + part_offset(g, to, true, w->in[j], line * inner);
+      l.in[j] = strip_of(w->c, w->in[j], start, g->stride[w->in[j]][axis]);
+    }
+    for (int64_t i = 0; i < inner; i += TILE) {
+      int64_t n = min64(TILE, inner - i);
+      real *out[MOST_OUT];
+      pointwise_tile(w, &l, i, n, tiles, out);
+      cascade_add(&total, sum_tile(out[w->only], n));
+    }
+  }
+  real sum = cascade_total(&total);
+  strip_put(&l.out[w->only], 0, 1, &sum);
+}
+
+static inline bool repeats(const pointwise *w, int j) {
+  const grid *g = &elementwise(w->c->p)->all;
+  bool any = false;
+  for (int k = 0; k < g->ndim; k++) any = any || g->stride[w->out[j]][k] == 0;
+  return any && writes_slot(w->c->p, w->out[j]);
+}
+
+static void pointwise_run(const cpu_call *c, pointwise w) {
+  const grid *g = &elementwise(c->p)->all;
+  w.c = c;
+  w.params[0] = (real)elementwise(c->p)->a;
+  w.params[1] = (real)elementwise(c->p)->b;
+  w.only = -1;
+  w.summed = false;
+  if (g->count == 0) return;
+  bool any_summed = false;
+  for (int j = 0; j < w.outs; j++) { /* sums first and one by one: they never lie over an input, others may */
+    if (!repeats(&w, j)) continue;
+    any_summed = true;
+    w.only = j, w.summed = true;
+    pool_run(c->threads, part_count(g, w.out[j], false), summed_task, &w);
+  }
+  w.summed = false;
+  for (int j = 0; j < w.outs; j++) {
+    w.only = any_summed ? j : -1;
+    if (any_summed && (repeats(&w, j) || !writes_slot(c->p, w.out[j]))) continue;
+    pool_run(c->threads, pointwise_tasks(g), pointwise_task, &w);
+    if (!any_summed) return; /* all outputs in one go */
+  }
+}
+
+#endif
