@@ -19,7 +19,8 @@
  *  - An output may not overlap an input, unless the op names the pair as in-place and both are the same view.
  *  - Every failure says why: ambi_error() (this thread, until its next failing call).
  *  - Storage is f32, f16, bf16 or f64, mixed freely between slots. Arithmetic is in f64 when any floating slot
- *    is f64, in f32 otherwise. Conversions round to nearest even and keep NaN.
+ *    is f64 (single numbers, such as a learning rate, aside), in f32 otherwise. Conversions round to nearest even
+ *    and keep NaN.
  *
  * ambi does not: own tensors, build graphs, differentiate for you, print, exit, or keep global state.        */
 #ifndef AMBI_H

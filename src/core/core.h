@@ -37,8 +37,6 @@ struct problem {
 static inline bool has_slot(const problem *p, int slot) { return (p->has & AMBI_BIT(slot)) != 0; }
 static inline bool reads_slot(const problem *p, int slot) { return (p->reads & AMBI_BIT(slot)) != 0; }
 static inline bool writes_slot(const problem *p, int slot) { return (p->writes & AMBI_BIT(slot)) != 0; }
-/* Every result is stored in 16 bits: functions need not be more exact than that. */
-bool writes_only_halves(const problem *p);
 static inline bool is_backward(const problem *p) { return p->op.pass == AMBI_BACKWARD; }
 
 #define TRY(call)                 \
@@ -67,6 +65,7 @@ void shape_text(const ambi_tensor *t, char *out, size_t n); /* "(4, 33)"        
 /* Slot s must be (shape): checked when described, filled in as dense of `dtype` when not; AMBI_OK when absent. */
 ambi_status expect(problem *p, int slot, ambi_dtype dtype, int ndim, const int64_t *shape);
 ambi_status expect_like(problem *p, int slot, int other); /* the shape and, by default, dtype of `other` */
+ambi_status expect_one(problem *p, int slot, ambi_dtype dtype); /* one element, of any rank; by default without axes */
 ambi_status expect_rank(const problem *p, int slot, int min, int max);
 ambi_status expect_dtype(const problem *p, int slot, ambi_dtype dtype);
 

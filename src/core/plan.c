@@ -122,6 +122,6 @@ ambi_status ambi_run(const ambi_plan *plan, ambi_stream *stream, const ambi_buf 
   if (plan->workspace && ((uintptr_t)workspace.data + workspace.offset) % 64)
     return fail(AMBI_INVALID, "%s: its workspace is not aligned to 64 bytes", p->def->info.name);
   ambi_buf all[AMBI_SLOTS] = {0};
-  memcpy(all, slots, (n < AMBI_SLOTS ? n : AMBI_SLOTS) * sizeof *slots);
+  if (n) memcpy(all, slots, (n < AMBI_SLOTS ? n : AMBI_SLOTS) * sizeof *slots);
   return plan->dev->be->run(plan, stream, all, workspace);
 }

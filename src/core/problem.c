@@ -152,15 +152,6 @@ static ambi_dtype choose_compute(const problem *p) {
   return AMBI_F32;
 }
 
-bool writes_only_halves(const problem *p) {
-  bool all = true;
-  for (uint32_t m = p->writes; m; m &= m - 1) {
-    ambi_dtype t = p->t[__builtin_ctz(m)].dtype;
-    all = all && (t == AMBI_F16 || t == AMBI_BF16);
-  }
-  return all;
-}
-
 /* Every slot read or written once: the fewest bytes that can move. */
 static uint64_t least_bytes(const problem *p) {
   uint64_t bytes = 0;
@@ -174,7 +165,7 @@ static uint64_t least_bytes(const problem *p) {
 
 ambi_status make_problem(const ambi_op *op, problem *p) {
   uint32_t described, grads;
-  memset(p, 0, offsetof(problem, recipe));
+  memset(p, 0, sizeof *p); /* the recipe too: strides of slots that take no part are read, and must be 0 */
   p->def = find_op(op->kind);
   if (!p->def) return fail(AMBI_INVALID, "no op has kind %d", (int)op->kind);
   if (op->pass != AMBI_FORWARD && op->pass != AMBI_BACKWARD)

@@ -25,6 +25,15 @@ ambi_status expect_like(problem *p, int slot, int other) {
   return expect(p, slot, t->dtype, t->ndim, shape);
 }
 
+ambi_status expect_one(problem *p, int slot, ambi_dtype dtype) {
+  if (!has_slot(p, slot)) return AMBI_OK;
+  if (p->t[slot].dtype == AMBI_NONE) p->t[slot] = ambi_dense(dtype, 0, NULL);
+  if (ambi_numel(&p->t[slot]) == 1) return AMBI_OK;
+  char actual[160];
+  shape_text(&p->t[slot], actual, sizeof actual);
+  return fail_slot(AMBI_INVALID, p, slot, "expected one element, got shape %s", actual);
+}
+
 ambi_status expect_rank(const problem *p, int slot, int min, int max) {
   int n = p->t[slot].ndim;
   if (!has_slot(p, slot) || (n >= min && n <= max)) return AMBI_OK;

@@ -6,7 +6,7 @@
 /* Most rows and columns of C in a block: its panels of A and B then fit the last-level cache. */
 enum { BLOCK = 2048 };
 /* Most results of a task: with kc k's its panels of A fit the second-level cache. */
-enum { TASK_ROWS = 240, TASK_COLS = 256, TASKS_PER_THREAD = 4, SKINNY_PAD = 16 };
+enum { TASK_ROWS = 96, TASK_COLS = 512, TASKS_PER_THREAD = 4, SKINNY_PAD = 16 };
 
 static int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
@@ -70,15 +70,16 @@ typedef struct {
   gemm_shape s;
   gemm_data d;
   int threads;
-  bool skinny, keeps_sums; /* sums over several k blocks cannot be kept in C: it is too narrow */
-  int64_t rows, cols, depth;           /* of a block of C, and of k                             */
-  int64_t k_blocks, k_at_once;         /* k blocks in all, and packed together                  */
-  int64_t a_panel, b_panel;            /* bytes                                                 */
+  bool skinny;
+  bool keeps_sums;                      /* sums over several k blocks cannot be kept in C: it is too narrow    */
+  int64_t rows, cols, depth;            /* of a block of C, and of k                             */
+  int64_t k_blocks, k_at_once;          /* k blocks in all, and packed together                  */
+  int64_t a_panel, b_panel;             /* bytes                                                 */
   uint64_t a_bytes, b_bytes, sum_bytes; /* of the workspace                                     */
   char *a, *b, *sums;
-  int64_t i0, j0, p0, m, n, kp;        /* the block in hand: first row, column, k block; how many of each */
-  int64_t task_rows, task_cols;        /* panels of a multiplying task                          */
-  int64_t units;                       /* panels of a packing task                              */
+  int64_t i0, j0, p0, m, n, kp; /* the block in hand: first row, column, k block; how many of each */
+  int64_t task_rows, task_cols; /* panels of a multiplying task                          */
+  int64_t units;                /* panels of a packing task                              */
 } job;
 
 static int64_t row_panels(const job *g) { return ceil_div(g->m, g->tiles->mr); }
@@ -99,7 +100,8 @@ static void transpose_job(job *g) {
 /* Few rows, and B even both ways and dense one way: it need not be packed. */
 static bool is_skinny(const gemm_shape *s) {
   int64_t row = step_of(&s->b.row), col = step_of(&s->b.col);
-  return s->m <= GEMM_SKINNY && is_even(&s->a.col) && is_even(&s->b.row) && is_even(&s->b.col) && (row == 1 || col == 1);
+  return s->m <= GEMM_SKINNY && s->k <= INT64_C(1) << 40 && /* its rows of A fit memory */
+         is_even(&s->a.col) && is_even(&s->b.row) && is_even(&s->b.col) && (row == 1 || col == 1);
 }
 
 /* Stores along C's rows should be dense; B, not A, should be the matrix that is read once. */
@@ -154,36 +156,49 @@ uint64_t gemm_workspace(const gemm_isa *isa, const cpu_features *f, const gemm_s
 /* ---- packing --------------------------------------------------------------------------------------------------- */
 enum { MOST_DEPTH = 1024, MOST_WIDTH = 64 };
 
-/* Panel number `panel`, of k block number `block`, of a matrix whose index w runs along `wide` and k along `deep`. */
-static void pack_panel(const job *g, const gemm_matrix *x, const void *data, bool is_a, int64_t w0, int64_t nw,
-                       int64_t block, char *panel) {
+/* Indices w0 .. of the panel's width, of x's rows (A) or columns (B), and the k's of one block */
+static void pack_piece(const job *g, const gemm_axis *wide, const gemm_axis *deep, gemm_piece *s, int64_t w0,
+                       int64_t block, void (*pack)(const gemm_piece *s, void *panel), char *panel) {
   int64_t at_w[MOST_WIDTH], at_k[MOST_DEPTH], k0 = block * g->depth;
-  const gemm_axis *wide = is_a ? &x->row : &x->col, *deep = is_a ? &x->col : &x->row;
-  gemm_piece s = {.data = data, .dtype = x->dtype, .nw = nw, .nk = min64(g->depth, g->s.k - k0), .at_w = at_w, .at_k = at_k};
-  s.even_w = is_even(wide), s.step_w = step_of(wide);
-  s.even_k = is_even(deep), s.step_k = step_of(deep);
-  offsets(wide, w0, s.nw, at_w);
-  offsets(deep, k0, s.nk, at_k);
-  (is_a ? g->tiles->pack_a : g->tiles->pack_b)(&s, panel);
+  s->nk = min64(g->depth, g->s.k - k0);
+  s->even_w = is_even(wide), s->step_w = step_of(wide), s->at_w = at_w;
+  s->even_k = is_even(deep), s->step_k = step_of(deep), s->at_k = at_k;
+  offsets(wide, w0, s->nw, at_w);
+  offsets(deep, k0, s->nk, at_k);
+  pack(s, panel);
 }
 
-/* A task packs `units` panels; those of A come first, then those of B, for each k block in turn. */
+static char *a_panel(const job *g, int64_t p, int64_t panel) { return g->a + (p * row_panels(g) + panel) * g->a_panel; }
+static char *b_panel(const job *g, int64_t p, int64_t panel) { return g->b + (p * col_panels(g) + panel) * g->b_panel; }
+
+static void pack_a(const job *g, int64_t p, int64_t panel) {
+  int64_t i = panel * g->tiles->mr;
+  gemm_piece s = {.data = g->d.a, .dtype = g->s.a.dtype, .nw = min64(g->tiles->mr, g->m - i)};
+  pack_piece(g, &g->s.a.row, &g->s.a.col, &s, g->i0 + i, g->p0 + p, g->tiles->pack_a, a_panel(g, p, panel));
+}
+
+static void pack_b(const job *g, int64_t p, int64_t panel) {
+  int64_t j = panel * g->tiles->nr;
+  gemm_piece s = {.data = g->d.b, .dtype = g->s.b.dtype, .nw = min64(g->tiles->nr, g->n - j)};
+  pack_piece(g, &g->s.b.col, &g->s.b.row, &s, g->j0 + j, g->p0 + p, g->tiles->pack_b, b_panel(g, p, panel));
+}
+
+/* For each k block in turn the panels of A, then those of B. */
+static int64_t panels_to_pack(const job *g) { return row_panels(g) + col_panels(g); }
+
 static void pack_task(void *context, int64_t task) {
   const job *g = context;
-  int64_t mr = g->tiles->mr, nr = g->tiles->nr, ap = row_panels(g), bp = col_panels(g);
-  for (int64_t u = task * g->units; u < min64((task + 1) * g->units, (ap + bp) * g->kp); u++) {
-    int64_t p = u / (ap + bp), panel = u % (ap + bp);
-    if (panel < ap)
-      pack_panel(g, &g->s.a, g->d.a, true, g->i0 + panel * mr, min64(mr, g->m - panel * mr), g->p0 + p,
-                 g->a + (p * ap + panel) * g->a_panel);
+  int64_t rows = row_panels(g), panels = panels_to_pack(g);
+  for (int64_t u = task * g->units; u < min64((task + 1) * g->units, panels * g->kp); u++) {
+    if (u % panels < rows)
+      pack_a(g, u / panels, u % panels);
     else
-      pack_panel(g, &g->s.b, g->d.b, false, g->j0 + (panel - ap) * nr, min64(nr, g->n - (panel - ap) * nr), g->p0 + p,
-                 g->b + (p * bp + panel - ap) * g->b_panel);
+      pack_b(g, u / panels, u % panels - rows);
   }
 }
 
 static void pack_block(job *g, pool *threads) {
-  int64_t panels = (row_panels(g) + col_panels(g)) * g->kp;
+  int64_t panels = panels_to_pack(g) * g->kp;
   g->units = max64(1, min64(8, panels / (TASKS_PER_THREAD * g->threads)));
   pool_run(threads, ceil_div(panels, g->units), pack_task, g);
 }
@@ -193,28 +208,49 @@ static char *element(const void *data, ambi_dtype t, int64_t offset) {
   return (char *)data + offset * (int64_t)ambi_dtype_size(t);
 }
 
+/* Where the sums of panels (ip, jp) are kept until the last k block. */
+static char *kept_tile(const job *g, int64_t ip, int64_t jp) {
+  int64_t bytes = g->tiles->mr * g->tiles->nr * g->isa->real_bytes;
+  return g->keeps_sums ? g->sums + (ip * col_panels(g) + jp) * bytes : NULL;
+}
+
+/* The lines that a tile will be added to: asked for before it is multiplied, at hand when it is. */
+static void prefetch_tile(const job *g, int64_t ip, int64_t jp, const int64_t *at) {
+  int64_t size = (int64_t)ambi_dtype_size(g->s.c.dtype), mr = g->tiles->mr, nr = g->tiles->nr;
+  int64_t rows = min64(mr, g->m - ip * mr), row_bytes = nr * size;
+  const char *kept = kept_tile(g, ip, jp), *c = element(g->d.c, g->s.c.dtype, (g->j0 + jp * nr) * step_of(&g->s.c.col));
+  for (int64_t b = 0; kept && b < rows * nr * g->isa->real_bytes; b += 64) __builtin_prefetch(kept + b, 1);
+  for (int64_t i = 0; !kept && i < rows; i++)
+    for (int64_t b = 0; b < row_bytes; b += 64) __builtin_prefetch(c + at[i] * size + b, 1);
+}
+
+static void keep_tile(const job *g, const void *tile, void *kept, bool add) {
+  int64_t at[MOST_WIDTH], nr = g->tiles->nr;
+  ambi_dtype real = g->isa->real_bytes == sizeof(double) ? AMBI_F64 : AMBI_F32;
+  for (int64_t r = 0; r < g->tiles->mr; r++) at[r] = r * nr;
+  gemm_target t = {.data = kept, .dtype = real, .rows = g->tiles->mr, .cols = nr, .at = at, .step = 1, .add = add};
+  g->isa->finish(tile, NULL, nr, &t);
+}
+
 /* Results of panels (ip, jp) after k block p: into C, or into the sums kept beside it until the last block. */
 static void finish_tile(const job *g, const void *tile, int64_t ip, int64_t jp, int64_t p, const int64_t *at) {
   const gemm_shape *s = &g->s;
   int64_t mr = g->tiles->mr, nr = g->tiles->nr, i = g->i0 + ip * mr, j = g->j0 + jp * nr;
   bool first = p == 0, last = p == g->k_blocks - 1;
-  char *kept = g->keeps_sums ? g->sums + (ip * col_panels(g) + jp) * mr * nr * g->isa->real_bytes : NULL;
-  int64_t tight[MOST_WIDTH];
-  gemm_target t = {.rows = min64(mr, g->m - ip * mr), .cols = min64(nr, g->n - jp * nr)};
+  char *kept = kept_tile(g, ip, jp);
   if (kept && !last) {
-    t.data = kept, t.dtype = g->isa->real_bytes == 8 ? AMBI_F64 : AMBI_F32, t.at = tight, t.step = 1, t.add = !first;
-    for (int64_t r = 0; r < t.rows; r++) tight[r] = r * nr;
-    g->isa->finish(tile, NULL, nr, &t);
+    keep_tile(g, tile, kept, !first);
     return;
   }
-  t.dtype = s->c.dtype, t.at = at, t.step = step_of(&s->c.col);
+  gemm_target t = {.dtype = s->c.dtype, .at = at, .step = step_of(&s->c.col)};
+  t.rows = min64(mr, g->m - ip * mr), t.cols = min64(nr, g->n - jp * nr);
   t.data = element(g->d.c, t.dtype, j * t.step);
   t.add = s->accumulate || (!first && !kept);
   if (s->bias && last) {
     t.bias_dtype = s->bias, t.bias_row = s->bias_row, t.bias_col = s->bias_col;
     t.bias = element(g->d.bias, s->bias, i * s->bias_row + j * s->bias_col);
   }
-  g->isa->finish(tile, first ? NULL : kept, nr, &t);
+  g->isa->finish(tile, kept, nr, &t);
 }
 
 /* A task multiplies task_rows panels of A by task_cols of B: those of A stay in the second-level cache, one of B in the
@@ -223,30 +259,33 @@ static void multiply_task(void *context, int64_t task) {
   const job *g = context;
   const gemm_tiles *t = g->tiles;
   _Alignas(64) char tile[GEMM_TILE_BYTES];
-  int64_t ap = row_panels(g), bp = col_panels(g), across = ceil_div(bp, g->task_cols), at[TASK_ROWS];
-  int64_t i0 = task / across * g->task_rows, i1 = min64(i0 + g->task_rows, ap);
-  int64_t j0 = task % across * g->task_cols, j1 = min64(j0 + g->task_cols, bp);
+  int64_t across = ceil_div(col_panels(g), g->task_cols), at[TASK_ROWS];
+  int64_t i0 = task / across * g->task_rows, i1 = min64(i0 + g->task_rows, row_panels(g));
+  int64_t j0 = task % across * g->task_cols, j1 = min64(j0 + g->task_cols, col_panels(g));
   offsets(&g->s.c.row, g->i0 + i0 * t->mr, min64(i1 * t->mr, g->m) - i0 * t->mr, at);
   if (t->begin) t->begin();
   for (int64_t p = 0; p < g->kp; p++) {
     int64_t k = min64(g->depth, g->s.k - (g->p0 + p) * g->depth);
     for (int64_t j = j0; j < j1; j++)
       for (int64_t i = i0; i < i1; i++) {
-        t->multiply(k, g->a + (p * ap + i) * g->a_panel, g->b + (p * bp + j) * g->b_panel, tile);
+        prefetch_tile(g, i, j, at + (i - i0) * t->mr);
+        t->multiply(k, a_panel(g, p, i), b_panel(g, p, j), tile);
         finish_tile(g, tile, i, j, g->p0 + p, at + (i - i0) * t->mr);
       }
   }
   if (t->end) t->end();
 }
 
+/* Enough tasks for every thread to have a few: halve the longer side until there are. */
 static void multiply_block(job *g, pool *threads) {
-  int64_t ap = row_panels(g), bp = col_panels(g), tasks;
-  g->task_rows = TASK_ROWS / g->tiles->mr;
-  g->task_cols = max64(TASK_COLS / g->tiles->nr, 1);
-  while ((tasks = ceil_div(ap, g->task_rows) * ceil_div(bp, g->task_cols)) < TASKS_PER_THREAD * g->threads) {
-    int64_t *larger = g->task_cols * g->tiles->nr >= g->task_rows * g->tiles->mr ? &g->task_cols : &g->task_rows;
-    if (*larger == 1) break;
-    *larger = ceil_div(*larger, 2);
+  int64_t mr = g->tiles->mr, nr = g->tiles->nr, tasks;
+  g->task_rows = TASK_ROWS / mr;
+  g->task_cols = max64(TASK_COLS / nr, 1);
+  while ((tasks = ceil_div(row_panels(g), g->task_rows) * ceil_div(col_panels(g), g->task_cols)) <
+         TASKS_PER_THREAD * g->threads) {
+    int64_t *longer = g->task_cols * nr >= g->task_rows * mr ? &g->task_cols : &g->task_rows;
+    if (*longer == 1) break;
+    *longer = ceil_div(*longer, 2);
   }
   pool_run(threads, tasks, multiply_task, g);
 }
@@ -273,7 +312,8 @@ static void skinny_task(void *context, int64_t task) {
   b.step_w = step_of(&s->b.col), b.step_k = step_of(&s->b.row);
   b.data = element(g->d.b, b.dtype, j * b.step_w);
   g->isa->skinny(s->m, g->a, round_up(s->k, SKINNY_PAD), &b, tile, GEMM_SKINNY_COLS);
-  gemm_target t = {.dtype = s->c.dtype, .rows = s->m, .cols = cols, .at = at, .step = step_of(&s->c.col), .add = s->accumulate};
+  gemm_target t = {
+      .dtype = s->c.dtype, .rows = s->m, .cols = cols, .at = at, .step = step_of(&s->c.col), .add = s->accumulate};
   t.data = element(g->d.c, t.dtype, j * t.step);
   offsets(&s->c.row, 0, s->m, at);
   if (s->bias) {

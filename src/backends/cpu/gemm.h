@@ -26,7 +26,7 @@ typedef struct {
 typedef struct {
   int64_t m, n, k;
   gemm_matrix a, b, c;
-  ambi_dtype bias; /* AMBI_NONE: absent */
+  ambi_dtype bias;            /* AMBI_NONE: absent */
   int64_t bias_row, bias_col; /* strides; 0 repeats it */
   bool accumulate;
 } gemm_shape;
@@ -40,7 +40,7 @@ gemm_axis gemm_plain_axis(int64_t stride);
 gemm_axis gemm_grid_axis(const grid *g, int slot);
 
 /* ---- what an instruction set supplies ------------------------------------------------------------------- */
-enum { GEMM_TILE_BYTES = 4096, GEMM_SKINNY = 8, GEMM_SKINNY_COLS = 256 };
+enum { GEMM_TILE_BYTES = 4096, GEMM_SKINNY = 16, GEMM_SKINNY_COLS = 256 };
 
 /* A piece of a matrix: element (w, k) is data[at_w[w] + at_k[k]]; w runs along a panel's width. */
 typedef struct {
@@ -51,6 +51,11 @@ typedef struct {
   bool even_w, even_k; /* one stride: */
   int64_t step_w, step_k;
 } gemm_piece;
+
+/* Whether a piece is read along its width or along k: one way is dense, or at least even. */
+static inline bool lines_along_w(const gemm_piece *s) {
+  return !s->even_k || (s->even_w && (s->step_w == 1 || s->step_k != 1));
+}
 
 /* Where results go: element (i, j) is data[at[i] + j * step]. */
 typedef struct {

@@ -8,11 +8,10 @@
  * so no kernel knows about dtypes, strides, accumulation or streaming.                                      */
 #ifndef AMBI_IO_H
 #define AMBI_IO_H
-#include "backends/convert.h"
 #include "backends/cpu/kernel.h"
-#include "backends/cpu/simd.h"
+#include "backends/cpu/lanes.h"
 
-enum { TILE = 1024 }; /* a handful of tiles fit the first-level cache */
+enum { TILE = 960 }; /* a handful fit the first-level cache, and 3840 bytes apart they do not fall on the same lines */
 #define TILE_OF_REALS _Alignas(64) real
 
 #define REAL_DTYPE (AMBI_REAL == 64 ? AMBI_F64 : AMBI_F32)
@@ -178,6 +177,63 @@ static inline real strip_get(const strip *s, int64_t i) {
   real v;
   read_reals(s->dtype, strip_at(s, i), 1, 1, &v);
   return v;
+}
+
+/* ---- views: bf16 without conversion tiles --------------------------------------------------------------------
+ * A kernel whose lines are all dense bf16 may read and write them as they lie and convert in registers. Its loops take
+ * the kind of element as a compile-time constant: get(kind, p, k, left), put(kind, p, k, v, left).                 */
+enum { REALS, BF16S };
+#define INLINE static inline __attribute__((always_inline))
+
+#if AMBI_REAL == 32
+INLINE vr get(int kind, const void *p, int64_t k, int64_t left) {
+  return kind == BF16S ? bf16_get((const uint16_t *)p + k, left) : v_get((const real *)p + k, left);
+}
+INLINE void put(int kind, void *p, int64_t k, vr v, int64_t left) {
+  if (kind == BF16S)
+    bf16_put_past((uint16_t *)p + k, v, left, false);
+  else
+    v_put((real *)p + k, v, left);
+}
+#else
+INLINE vr get(int kind, const void *p, int64_t k, int64_t left) {
+  (void)kind;
+  return v_get((const real *)p + k, left);
+}
+INLINE void put(int kind, void *p, int64_t k, vr v, int64_t left) {
+  (void)kind;
+  v_put((real *)p + k, v, left);
+}
+#endif
+
+/* strip_in, strip_out and strip_put for either kind; NULL for a strip that is not there. */
+INLINE const void *view_in(int kind, const strip *s, int64_t i, int64_t n, real *tile) {
+  if (!s->at) return NULL;
+  return kind == BF16S ? strip_at(s, i) : (const void *)strip_in(s, i, n, tile);
+}
+INLINE void *view_out(int kind, const strip *s, int64_t i, real *tile) {
+  if (!s->at) return NULL;
+  return kind == REALS ? (void *)strip_out(s, i, tile) : s->stream ? (void *)tile : strip_at(s, i);
+}
+INLINE void view_put(int kind, const strip *s, int64_t i, int64_t n, const void *v) {
+  if (!s->at) return;
+  if (kind == REALS)
+    strip_put(s, i, n, v);
+  else if (s->stream)
+    stream_bytes(strip_at(s, i), v, n * (int64_t)sizeof(uint16_t));
+}
+
+/* Whether every slot of the set that takes part is bf16; they must be dense along the strips. */
+static inline bool all_bf16(const cpu_call *c, uint32_t slots) {
+  slots &= c->p->reads | c->p->writes;
+  bool all = AMBI_REAL == 32 && !(c->p->accumulates & slots);
+  for (uint32_t m = slots; m; m &= m - 1) all = all && c->p->t[__builtin_ctz(m)].dtype == AMBI_BF16;
+  return all;
+}
+
+/* Asks for element k of a view that is read later, so that memory works while the line before is finished. */
+INLINE void ahead(int kind, const void *p, int64_t k) {
+  __builtin_prefetch((const char *)p + k * (int64_t)(kind == BF16S ? sizeof(uint16_t) : sizeof(real)), 0, 2);
 }
 
 /* v rounded to a storage type and back. */

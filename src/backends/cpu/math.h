@@ -9,13 +9,8 @@
 #define AMBI_MATH_H
 #include "simd.h"
 
-#define let const vr
+#define let                 const vr
 #define pick(no, yes, cond) v_select(cond, yes, no)
-
-/* hi + lo: the argument of an exponential, with the digits below hi's last. */
-typedef struct {
-  vr hi, lo;
-} wide;
 
 static inline vr m_min(vr v, vr limit) { return v_min(v, limit); }
 static inline vr m_max(vr v, vr limit) { return v_max(v, limit); }
@@ -33,14 +28,13 @@ static inline vr m_copysign(vr size, vr sign) {
 #include "math_f64.h"
 #else
 
-/* ---- e^x ---------------------------------------------------------------------------------------------------------- */
+/* ---- e^x ------------------------------------------------------------------------------------------------- */
 
-/* e^r - 1 = r + r^2 q(r), |r| <= ln2/2: degree 6, 2^-28.3 of e^r, 2^-26 of e^r - 1. */
+/* e^r - 1 = r + r^2 q(r), |r| <= ln2/2: degree 6, 2^-28.3 of e^r, 2^-26 of e^r - 1. In pairs, for a short chain. */
 static inline vr expm1_poly(vr r) {
-  const vr q = K(0.49999993412584873) +
-               r * (K(0.16666520107995227) +
-                    r * (K(0.041668394190841513) + r * (K(0.0083687804019594545) + r * K(0.0013814468201986356))));
-  return r + r * r * q;
+  const vr r2 = r * r, c45 = K(0.041668394190841513) + r * K(0.0083687804019594545);
+  const vr q = K(0.49999993412584873) + r * K(0.16666520107995227) + r2 * (c45 + r2 * K(0.0013814468201986356));
+  return r + r2 * q;
 }
 
 /* e^x = e^r 2^n with r = x - n ln2; ln2 in two parts, so that n times the first is exact. |x| <= 174. */
@@ -52,64 +46,72 @@ static inline vr exp_reduce(vr x, vr *n) {
 static inline vr m_mul_exp(vr k, vr x) {
   vr n;
   const vr r = exp_reduce(m_clamp(x, K(-174.0), K(174.0)), &n);
-  return v_scale2(k * (K(1.0) + expm1_poly(r)), n);
+  return v_scale2(k + k * expm1_poly(r), n);
 }
 static inline vr m_exp(vr x) { return m_mul_exp(K(1.0), x); }
+
+/* 2^x, cheaply: 2^f = 1 + f q(f), |f| <= 1/2, degree 5, 2^-23.4. For recurrences; exact at 0, where they spend their
+ * time. */
+static inline vr m_exp2(vr x) {
+  const vr t = m_clamp(x, K(-252.0), K(252.0)), n = v_rint(t), f = t - n;
+  const vr q = K(0.69314697759483967) +
+               f * (K(0.24022242082542256) +
+                    f * (K(0.055507337494507238) + f * (K(0.0096715127696046631) + f * K(0.0013264725334752577))));
+  return v_scale2(K(1.0) + f * q, n);
+}
 
 /* (e^r - 1) 2^n + (2^n - 1), halved on the way because 2^128 does not exist. */
 static inline vr m_expm1(vr x) {
   vr n;
-  const vr r = exp_reduce(m_clamp(x, K(-30.0), K(88.9)), &n), s = v_scale2(K(0.5), n);
+  const vr r = exp_reduce(m_clamp(x, K(-30.0), K(88.9)), &n), s = v_pow2(n - K(1.0));
   return K(2.0) * (expm1_poly(r) * s + (s - K(0.5)));
 }
 
 /* tanh |x| = -m / (m + 2), m = e^(-2|x|) - 1. */
 static inline vr m_tanh(vr x) {
   vr n;
-  const vr r = exp_reduce(K(-2.0) * v_min(v_abs(x), K(15.0)), &n), s = v_scale2(K(1.0), n);
+  const vr t = v_min(v_abs(x), K(15.0)), r = exp_reduce(-(t + t), &n), s = v_pow2(n);
   const vr m = expm1_poly(r) * s + (s - K(1.0));
   return m_copysign(m / (m + K(2.0)), x);
 }
 
-/* ---- sigmoid ------------------------------------------------------------------------------------------------------ */
+/* ---- sigmoid --------------------------------------------------------------------------------------------- */
 
-static inline wide m_logit(vr t) { return (wide){m_clamp(t, K(-174.0), K(80.0)), K(0.0)}; }
+/* t, as e^-t = e^r 2^-n. Where sigmoid(t) is 0 or 1 in every digit, t stays at the edge of that. */
+typedef struct {
+  vr n, r;
+} logit;
 
-/* t = x (p + q x^2) and its rounding errors. p_hi has 12 bits, so that p_hi - w is exact. */
-static inline wide m_logit_cubic(vr x, double p, double q) {
-  const float ph = (float)((double)(int)(p * 2048.0) / 2048.0), qh = (float)q;
-  const vr v = m_clamp(x, K(-12.9), K(8.0)); /* t in [-173, 49] with gelu's p and q */
+static inline logit m_logit(vr t) {
+  t = m_clamp(t, K(-174.0), K(41.0));
+  const vr n = v_rint(t * K(1.4426950408889634));
+  return (logit){n, (n * K(0.693145751953125) - t) + n * K(1.42860682030941723e-6)};
+}
+
+/* t = x (p + q x^2), in units of ln2. Rounded once it would cost e^-t |t| ulp, so w = p + q x^2 gets a second part:
+ * what x^2 lost, what q and p lost, and what the sum lost (p_hi has 12 bits, so that p_hi - w is exact). */
+static inline logit m_logit_cubic(vr x, double p, double q) {
+  const double log2e = 1.4426950408889634, pd = p * log2e, qd = q * log2e;
+  const float p_hi = (float)((double)(int)(pd * 1024.0) / 1024.0), q_hi = (float)qd;
+  const vr v = m_clamp(x, K(-12.9), K(7.0)); /* t in [-174, 36] for gelu's p and q */
   const vr x2 = v * v, x2_lo = v_fma(v, v, -x2);
-  const vr w = v_fma(K(qh), x2, K(ph));
-  const vr w_lo = v_fma(K(qh), x2, K(ph) - w) + (K(qh) * x2_lo + (K(q - (double)qh) * x2 + K(p - (double)ph)));
-  const vr t = v * w;
-  return (wide){t, v_fma(v, w, -t) + v * w_lo};
+  const vr w = v_fma(K(q_hi), x2, K(p_hi));
+  const vr lost = K(q_hi) * x2_lo + (K(qd - (double)q_hi) * x2 + K(pd - (double)p_hi));
+  const vr w_lo = v_fma(K(q_hi), x2, K(p_hi) - w) + lost, n = v_rint(v * w);
+  return (logit){n, (v_fma(-v, w, n) - v * w_lo) * K(0.69314718055994531)};
 }
 
-/* e^-t = p 2^n. */
-static inline vr exp_minus(wide t, vr *n) {
-  const vr r = exp_reduce(-t.hi, n) - t.lo;
-  return K(1.0) + expm1_poly(r);
-}
-
-/* k / (1 + p 2^n) = k 2^-n / (2^-n + p) */
-static inline vr m_gate(vr k, wide t) {
-  vr n;
-  const vr p = exp_minus(t, &n);
-  return v_scale2(k / (v_scale2(K(1.0), -n) + p), -n);
-}
+/* k / (1 + e^r 2^-n) = k 2^n / (2^n + e^r) */
+static inline vr m_gate(vr k, logit t) { return v_scale2(k / ((v_pow2(t.n) + K(1.0)) + expm1_poly(t.r)), t.n); }
 static inline vr m_sigmoid(vr t) { return m_gate(K(1.0), m_logit(t)); }
 
-/* s (1 + g (1 - s)) = (1 + e + g e) / (1 + e)^2, e = e^-t = p / c, c = 2^-n. Beyond t = 41 it is 1. */
-static inline vr m_gate_grad(vr k, vr g, wide t) {
-  vr n;
-  t.hi = v_min(t.hi, K(41.0));
-  const vr p = exp_minus(t, &n), c = v_scale2(K(1.0), -n);
-  const vr top = c + p * (K(1.0) + m_clamp(g, K(-1e30), K(128.0)));
-  return v_scale2(k * (top / (c * c + p * (p + K(2.0) * c))), -n);
+/* k s (1 + g (1 - s)), where e^-t = p / c, c = 2^n, s = c / d, 1 - s = p / d, d = c + p. */
+static inline vr m_gate_grad(vr k, vr g, logit t) {
+  const vr p = K(1.0) + expm1_poly(t.r), d = v_pow2(t.n) + p;
+  return v_scale2(k * (K(1.0) + m_clamp(g, K(-1e30), K(150.0)) * (p / d)) / d, t.n);
 }
 
-/* ---- logarithms --------------------------------------------------------------------------------------------------- */
+/* ---- logarithms ------------------------------------------------------------------------------------------ */
 
 /* log x = log m + e ln2, m in [sqrt 1/2, sqrt 2]; log(1 + f) = f - f^2/2 + f^3 q(f), 2^-27.3. */
 static inline vr m_log(vr x) {
@@ -118,13 +120,13 @@ static inline vr m_log(vr x) {
   const vi b = v_bits(v_select(tiny, x * K(8388608.0), x)) - root_half;
   const vr e = __builtin_convertvector(b >> 23, vr) - v_select(tiny, K(23.0), K(0.0));
   const vr f = v_from_bits((b & 0x7fffff) + root_half) - K(1.0);
-  const vr q =
-      K(0.333333316089392706) +
-      f * (K(-0.250008196255308867) +
-           f * (K(0.200012311935911466) +
-                f * (K(-0.166234021735609179) +
-                     f * (K(0.142017144852420239) +
-                          f * (K(-0.131597603673095197) + f * (K(0.127616376151863014) - f * K(0.0763555611802517708)))))));
+  const vr q = K(0.333333316089392706) +
+               f * (K(-0.250008196255308867) +
+                    f * (K(0.200012311935911466) +
+                         f * (K(-0.166234021735609179) +
+                              f * (K(0.142017144852420239) +
+                                   f * (K(-0.131597603673095197) +
+                                        f * (K(0.127616376151863014) - f * K(0.0763555611802517708)))))));
   const vr y = e * K(0.693145751953125) + (f + (e * K(1.42860682030941723e-6) + f * f * (f * q - K(0.5))));
   const vr edge = v_select(x < K(0.0), K(NAN), v_select(x == K(0.0), K(-INFINITY), x));
   return v_select((x > K(0.0)) & (x < K(INFINITY)), y, edge);
@@ -146,38 +148,35 @@ static inline vr m_log1p(vr x) {
   return v_select((x > K(-1.0)) & (x < K(INFINITY)), y, m_log(u));
 }
 
-/* ---- normal distribution, erf ------------------------------------------------------------------------------------- */
+/* ---- normal distribution, erf ---------------------------------------------------------------------------- */
 
-/* exp(-h t^2) = p 2^n. The leading 12 bits of t have an exact square; what is left goes to the remainder r. */
+/* exp(-h t^2) = (1 + m) 2^n, the result being m. The leading 12 bits of t have an exact square; what is left goes to
+ * the remainder r. */
 static inline vr gauss(vr t, vr h, vr *n) {
   const vr v = v_min(v_abs(t), K(18.0)), v_hi = v_from_bits(v_bits(v) & ~0xfff);
-  const vr hi = -v_min(h * v_hi * v_hi, K(174.0)), lo = -h * (v - v_hi) * (v + v_hi);
-  *n = v_rint((hi + lo) * K(1.4426950408889634));
-  const vr r = (hi - *n * K(0.693145751953125)) + (lo - *n * K(1.42860682030941723e-6));
-  return K(1.0) + expm1_poly(r);
+  const vr hi = v_min(h * v_hi * v_hi, K(174.0)), lo = h * (v - v_hi) * (v + v_hi);
+  *n = v_rint((hi + lo) * K(-1.4426950408889634));
+  const vr r = (-hi - *n * K(0.693145751953125)) - (lo + *n * K(1.42860682030941723e-6));
+  return expm1_poly(r);
 }
 
 static inline vr m_mul_gauss(vr k, vr t, vr h) {
   vr n;
-  const vr p = gauss(t, h, &n);
-  return v_scale2(k * p, n);
+  const vr m = gauss(t, h, &n);
+  return v_scale2(k + k * m, n);
 }
 
-/* Q(t) exp(t^2/2) = w q(u), w = 1 / (t + 4), u = (t - 4) w, 0 <= t <= 18: degree 9, 2^-26.4. */
-static inline vr tail_ratio(vr t) {
-  const vr w = K(1.0) / (t + K(4.0)), u = (t - K(4.0)) * w;
-  const vr q = K(0.0604012823887031744) +
-               u * (K(-0.00751929236586196699) +
-                    u * (K(-0.00349846373089318528) +
-                         u * (K(0.00156464583069684562) + u * (K(0.00015520621243727788) - u * K(0.000144049177260979099)))));
-  return w * (K(0.755285133736437313) +
-              u * (K(-0.607896540519245604) + u * (K(0.387137054480260074) + u * (K(-0.186524573668158901) + u * q))));
-}
-
+/* Q(t) exp(t^2/2) = b / (2 + t (sqrt(2 pi) b + a)), 0 <= t <= 14.6 (beyond, Q is 0): a of degree 3, b of 4, 2^-25.7.
+ * So written, the rounding errors of b cancel where t is large, and a hardly matters there. */
 static inline vr m_mul_tail(vr k, vr t) {
   vr n;
-  const vr p = gauss(t, K(0.5), &n);
-  return v_scale2(k * p * tail_ratio(v_min(t, K(18.0))), n);
+  const vr m = gauss(t, K(0.5), &n), v = v_min(t, K(18.0));
+  const vr b34 = K(0.09066448279985316) + v * K(0.0096471277388386901);
+  const vr a23 = K(0.024070981328389203) + v * K(2.4321413584640157e-6);
+  const vr b = K(1.0) + v * (K(0.91344804166136043) + v * (K(0.39410016959061542) + v * b34));
+  const vr a = K(0.91603839913969188) + v * (K(0.2293996518499295) + v * a23);
+  const vr kb = k * b;
+  return v_scale2((kb + kb * m) / (K(2.0) + v * (K(2.5066282746310005) * b + a)), n);
 }
 
 /* |x| < 1: x q(x^2), 2^-29.6; beyond: 1 - 2 Q(x sqrt 2). */
@@ -187,12 +186,13 @@ static inline vr m_erf(vr x) {
                z * (K(-0.376126258242276527) +
                     z * (K(0.112835851485700096) +
                          z * (K(-0.0268538119343735121) +
-                              z * (K(0.00518832768547551674) + z * (K(-0.000801019363379865409) + z * K(0.0000785386141105408078))))));
+                              z * (K(0.00518832768547551674) +
+                                   z * (K(-0.000801019363379865409) + z * K(0.0000785386141105408078))))));
   const vr far = K(1.0) - m_mul_tail(K(2.0), t * K(1.4142135623730950488));
   return v_select(t < K(1.0), x * q, m_copysign(far, x));
 }
 
-/* ---- sine, cosine ------------------------------------------------------------------------------------------------- */
+/* ---- sine, cosine ---------------------------------------------------------------------------------------- */
 
 typedef double vd __attribute__((vector_size(2 * VBYTES)));
 
@@ -209,7 +209,8 @@ static inline vr quadrant(vr x, vr *n) {
 static inline vr sine(vr x, int shift) {
   vr n;
   const vr r = quadrant(x, &n), z = r * r;
-  const vr s = r + r * z * (K(-0.166666538636234796) + z * (K(0.00833211304082797623) - z * K(0.000195087413376215578)));
+  const vr s =
+      r + r * z * (K(-0.166666538636234796) + z * (K(0.00833211304082797623) - z * K(0.000195087413376215578)));
   const vr c = K(1.0) + z * (K(-0.5) + z * (K(0.041666644367799678) +
                                             z * (K(-0.00138872514858694644) + z * K(0.0000244256816540518217))));
   const vi k = __builtin_convertvector(n, vi) + shift;

@@ -15,6 +15,24 @@ M_LIBM(m_erf, erf)
 M_LIBM(m_sin, sin)
 M_LIBM(m_cos, cos)
 
+/* 2^x = 2^f 2^n, 2^f = 1 + f q(f), |f| <= 1/2, degree 11, 2^-55.6. Above 1.5 2^52 doubles are integers: n is in the low
+ * bits of the sum. 2^n in two steps, as 2^n itself may not exist. */
+static inline vr m_exp2(vr x) {
+  const vr t = m_clamp(x, K(-1100.0), K(1100.0)), shift = K(6755399441055744.0), shifted = t + shift;
+  const vr f = t - (shifted - shift);
+  const vr high =
+      K(1.52527273853738204e-05) +
+      f * (K(1.32154426769871825e-06) +
+           f * (K(1.01806476193814782e-07) + f * (K(7.07257009496545468e-09) + f * K(4.07807352163778331e-10))));
+  const vr q = K(0.69314718055994573) +
+               f * (K(0.240226506959100972) +
+                    f * (K(0.0555041086647903928) +
+                         f * (K(0.00961812910760700447) +
+                              f * (K(0.00133335581534396752) + f * (K(0.000154035304415693674) + f * high)))));
+  const vi n = v_bits(shifted) - v_bits(shift), half = n >> 1;
+  return (K(1.0) + f * q) * (vr)((half + 1023) << 52) * (vr)((n - half + 1023) << 52);
+}
+
 /* k e^(hi + lo); in two halves where e^hi alone would leave the range of doubles. */
 static inline double mul_exp(double k, double hi, double lo) {
   if (hi < -1500.0) hi = -1500.0; /* keeps k e^-inf finite for the clamped k of the formulas */
@@ -51,13 +69,18 @@ static inline vr m_softplus(vr t) {
   return t;
 }
 
-static inline wide m_logit(vr t) { return (wide){t, K(0.0)}; }
+/* t = hi + lo: the argument of an exponential, with the digits below hi's last. */
+typedef struct {
+  vr hi, lo;
+} logit;
 
-static inline wide m_logit_cubic(vr x, double p, double q) {
-  wide t = {x * (p + q * x * x), K(0.0)};
+static inline logit m_logit(vr t) { return (logit){t, K(0.0)}; }
+
+static inline logit m_logit_cubic(vr x, double p, double q) {
+  logit t = {x * (p + q * x * x), K(0.0)};
   LANE if (fabs(x[i]) < 100.0) {
-    const double x2 = x[i] * x[i], w = fma(q, x2, p);
-    const double w_lo = fma(q, x2, p - w) + q * fma(x[i], x[i], -x2);
+    const double x2 = x[i] * x[i], w = fma(q, x2, p), qx2 = w - p;
+    const double w_lo = (p - (w - qx2)) + fma(q, x2, -qx2) + q * fma(x[i], x[i], -x2); /* what w lost */
     t.hi[i] = x[i] * w;
     t.lo[i] = fma(x[i], w, -t.hi[i]) + x[i] * w_lo;
   }
@@ -68,17 +91,17 @@ static inline double gate(double k, double t, double lo) {
   if (t < -30.0) return mul_exp(k, t, lo) / (1.0 + exp(t));
   return k / (1.0 + mul_exp(1.0, -t, -lo));
 }
-static inline vr m_gate(vr k, wide t) {
+static inline vr m_gate(vr k, logit t) {
   LANE k[i] = gate(k[i], t.hi[i], t.lo[i]);
   return k;
 }
 static inline vr m_sigmoid(vr t) { return m_gate(K(1.0), m_logit(t)); }
 
-/* k s (1 + g (1 - s)); beyond t = 100 it is k. */
-static inline vr m_gate_grad(vr k, vr g, wide t) {
-  LANE {
+/* k s (1 + g (1 - s)), s = sigmoid(t), 1 - s = sigmoid(-t); beyond t = 100 it is k. */
+static inline vr m_gate_grad(vr k, vr g, logit t) {
+  LANE if (!(t.hi[i] > 100.0)) {
     const double other = gate(1.0, -t.hi[i], -t.lo[i]);
-    if (!(t.hi[i] > 100.0)) k[i] = gate(k[i] * (1.0 + fmax(g[i], -1e30) * other), t.hi[i], t.lo[i]);
+    k[i] = gate(k[i] * (1.0 + fmax(g[i], -1e30) * other), t.hi[i], t.lo[i]);
   }
   return k;
 }

@@ -1,4 +1,109 @@
-/* math_half.h -- the functions of math.h again, for results that are stored as f16 or bf16. */
+/* math_half.h -- the functions of math.h again, for results that are stored as f16 or bf16.
+ *
+ * Every m_* defined below stands for a cheaper function with a relative error below 2^-14: once rounded to f16 or bf16,
+ * the result is the correctly rounded one or its neighbour. Range, infinities and NaN as in math.h, f32 arithmetic.
+ * Include after math.h; what is not defined here (logarithm, sine, erf, expm1) stays as it is.                       */
 #ifndef AMBI_MATH_HALF_H
 #define AMBI_MATH_HALF_H
+#if AMBI_REAL == 32
+
+/* y = n + f, n = floor(y), 0 <= f <= 1, for |y| <= 252 or, with AVX-512, any y: there v_scale2 takes y for n. */
+static inline vr half_split(vr *y) {
+#if defined(AMBI_ISA_avx512)
+  return _mm512_reduce_ps(*y, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); /* 0 for infinities */
+#else
+  const vr v = m_clamp(*y, K(-252.0), K(252.0));
+  *y = v_rint(v - K(0.5));
+  return v - *y;
+#endif
+}
+
+/* 2^f, 0 <= f <= 1: degree 4, 2^-18.6. */
+static inline vr half_pow2(vr f) {
+  return K(1.00000259336476962) +
+         f * (K(0.693003834306635276) +
+              f * (K(0.241442757721726597) + f * (K(0.0520114594244541931) + f * K(0.0135341684528750797))));
+}
+
+static inline vr half_mul_pow2(vr k, vr y) {
+  const vr f = half_split(&y);
+  return v_scale2(k * half_pow2(f), y);
+}
+static inline vr half_mul_exp(vr k, vr x) { return half_mul_pow2(k, x * K(1.4426950408889634)); }
+static inline vr half_exp(vr x) { return half_mul_exp(K(1.0), x); }
+
+/* ---- sigmoid: a logit is t log2(e), kept where 1 + 2^y is finite ----------------------------------------------- */
+
+static inline vr half_logit(vr t) { return v_min(t * K(1.4426950408889634), K(60.0)); }
+static inline vr half_logit_cubic(vr x, double p, double q) {
+  const vr v = m_clamp(x, K(-14.0), K(7.0));
+  return v * (K(1.4426950408889634 * p) + K(1.4426950408889634 * q) * v * v);
+}
+
+/* k / (1 + 2^-y) = k 2^n / (2^n + 2^-f) */
+static inline vr half_gate(vr k, vr y) {
+  const vr f = half_split(&y), c = v_pow2(y);
+  const vr p = K(0.999997406635230382) +
+               f * (K(-0.693030200917475684) +
+                    f * (K(0.239341073356169827) + f * (K(-0.053074066617977256) + f * K(0.00676708422643753986))));
+#if defined(AMBI_ISA_avx512)
+  return k / (c + p) * c; /* c may be denormal */
+#else
+  return v_scale2(k / (c + p), y);
+#endif
+}
+static inline vr half_sigmoid(vr t) { return half_gate(K(1.0), half_logit(t)); }
+
+/* k s (1 + g u), s = 2^y u, u = 1 / (1 + 2^y) = 1 - s */
+static inline vr half_gate_grad(vr k, vr g, vr y) {
+  const vr f = half_split(&y), p = half_pow2(f), u = K(1.0) / (K(1.0) + p * v_pow2(y));
+  return v_scale2(k * p * u * (K(1.0) + m_clamp(g, K(-1e30), K(150.0)) * u), y);
+}
+
+/* max(t, 0) + log(1 + e), e = e^-|t|: e q(e - 1/2), 2^-16.9. */
+static inline vr half_softplus(vr t) {
+  const vr e = half_exp(-v_abs(t)), u = e - K(0.5);
+  const vr q = K(0.810936981434147167) +
+               u * (K(-0.288539169439334918) +
+                    u * (K(0.13213063305020714) + u * (K(-0.0672769993960355402) +
+                                                       u * (K(0.0415494050905208327) - u * K(0.0238691524369664608)))));
+  return v_max(t, K(0.0)) + e * q;
+}
+
+/* x a(x^2) / b(x^2), |x| <= 5, where 1 - tanh is below 2^-13: degrees 2 and 2, 2^-14.2. */
+static inline vr half_tanh(vr x) {
+  const vr v = m_clamp(x, K(-5.0), K(5.0)), z = v * v;
+  const vr a = K(0.99994838392) + z * (K(0.102419485615) + z * K(0.000670605989024));
+  const vr b = K(1.0) + z * (K(0.435434870621) + z * K(0.0128203555847));
+  return v * a / b;
+}
+
+/* ---- normal distribution --------------------------------------------------------------------------------------- */
+
+static inline vr half_mul_gauss(vr k, vr t, vr h) {
+  const vr v = v_min(v_abs(t), K(18.0));
+  return half_mul_pow2(k, v * v * (h * K(-1.4426950408889634)));
+}
+
+/* As m_mul_tail, with a of degree 1 and b of 3: 2^-18.4. */
+static inline vr half_mul_tail(vr k, vr t) {
+  const vr v = v_min(t, K(18.0));
+  const vr b = K(1.0) + v * (K(0.808723812335) + v * (K(0.290668009286) + v * K(0.0471254930453)));
+  const vr a = K(0.706435421377) + v * K(0.119048798306);
+  return half_mul_gauss(k * b / (K(2.0) + v * (K(2.5066282746310005) * b + a)), v, K(0.5));
+}
+
+#define m_exp         half_exp
+#define m_mul_exp     half_mul_exp
+#define m_logit       half_logit
+#define m_logit_cubic half_logit_cubic
+#define m_gate        half_gate
+#define m_gate_grad   half_gate_grad
+#define m_sigmoid     half_sigmoid
+#define m_softplus    half_softplus
+#define m_tanh        half_tanh
+#define m_mul_gauss   half_mul_gauss
+#define m_mul_tail    half_mul_tail
+
+#endif
 #endif

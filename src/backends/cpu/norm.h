@@ -9,6 +9,19 @@ static inline strip row_of(const cpu_call *c, int slot, int64_t row) {
   return strip_of(c, slot, grid_offset(&n->rows, slot, row), n->col_stride[slot]);
 }
 
+/* The row after `row`, or `row` again at the end. */
+static inline int64_t next_row(const cpu_call *c, int64_t row) { return min64(row + 1, rows_of(c->p)->rows.count - 1); }
+
+/* One number of each row: the saved statistics. */
+static inline real row_get(const cpu_call *c, int slot, int64_t row) {
+  strip s = row_of(c, slot, row);
+  return strip_get(&s, 0);
+}
+static inline void row_put(const cpu_call *c, int slot, int64_t row, real value) {
+  strip s = row_of(c, slot, row);
+  if (s.at) strip_put(&s, 0, 1, &value);
+}
+
 /* ---- in: s of one row: x + residual, or the saved sum ------------------------------------------------ */
 typedef struct {
   strip x, residual;
@@ -20,21 +33,44 @@ static inline source source_of(const cpu_call *c, int64_t row, int x, int residu
   return s;
 }
 
-static inline const real *source_tile(const source *s, int64_t i, int64_t n, real *tile) {
-  const real *x = strip_in(&s->x, i, n, tile);
-  if (!s->residual.at) return x;
-  TILE_OF_REALS buffer[TILE];
-  const real *residual = strip_in(&s->residual, i, n, buffer);
-  for (int64_t k = 0; k < n; k++) tile[k] = x[k] + residual[k];
-  return tile;
+/* Columns [i, i+n) of s */
+typedef struct {
+  const void *x, *residual;
+} source_view;
+
+INLINE source_view source_in(int kind, const source *s, int64_t i, int64_t n, real tiles[2][TILE]) {
+  return (source_view){view_in(kind, &s->x, i, n, tiles[0]), view_in(kind, &s->residual, i, n, tiles[1])};
 }
 
-/* Columns i.. of a slot that is (C), or `absent` */
-static inline const real *vector_tile(const cpu_call *c, int slot, real absent, int64_t i, int64_t n, real *tile) {
+INLINE vr source_get(int kind, source_view s, int64_t k, int64_t left) {
+  vr x = get(kind, s.x, k, left);
+  return s.residual ? x + get(kind, s.residual, k, left) : x;
+}
+
+INLINE void source_ahead(int kind, source_view s, int64_t k) {
+  ahead(kind, s.x, k);
+  if (s.residual) ahead(kind, s.residual, k);
+}
+
+/* Where columns i.. of s lie, for source_ahead: only lines that are read as they lie are worth asking for. */
+static inline const void *lies_at(const strip *s, int64_t i) { return s->at ? strip_at(s, i) : NULL; }
+static inline source_view source_at(const source *s, int64_t i) {
+  return (source_view){lies_at(&s->x, i), lies_at(&s->residual, i)};
+}
+
+/* A slot that is (C), plus a constant; or a constant where it is absent */
+typedef struct {
+  strip v;
+  real plus;
+} vector;
+
+static inline vector vector_of(const cpu_call *c, int slot, real plus, real absent) {
   strip v = strip_of(c, slot, 0, rows_of(c->p)->col_stride[slot]);
-  if (v.at) return strip_in(&v, i, n, tile);
-  for (int64_t k = 0; k < n; k++) tile[k] = absent;
-  return tile;
+  return (vector){v, v.at ? plus : absent};
+}
+
+INLINE vr vector_get(int kind, const void *v, real plus, int64_t k, int64_t left) {
+  return v ? get(kind, v, k, left) + plus : v_splat(plus);
 }
 
 /* ---- out: ds of one row, which is dx and dresidual, each with dsum added ------------------------------ */
@@ -46,32 +82,45 @@ static inline sink sink_of(const cpu_call *c, int64_t row, int x, int residual, 
   return (sink){row_of(c, AMBI_GRAD(x), row), row_of(c, AMBI_GRAD(residual), row), row_of(c, AMBI_GRAD(sum), row)};
 }
 
-static inline bool sink_wanted(const sink *k) { return k->dx.at || k->dresidual.at; }
+/* Columns [i, i+n) of them */
+typedef struct {
+  void *dx, *dresidual;
+  const void *dsum;
+} sink_view;
 
-/* Where to compute ds */
-static inline real *sink_tile(const sink *k, int64_t i, real *tile) {
-  return k->dx.at && !k->dresidual.at && !k->dsum.at ? strip_out(&k->dx, i, tile) : tile;
+INLINE sink_view sink_out(int kind, const sink *k, int64_t i, int64_t n, real tiles[3][TILE]) {
+  return (sink_view){view_out(kind, &k->dx, i, tiles[0]), view_out(kind, &k->dresidual, i, tiles[1]),
+                     view_in(kind, &k->dsum, i, n, tiles[2])};
 }
 
-static inline void sink_put(const sink *k, int64_t i, int64_t n, real *ds) {
-  if (k->dsum.at) {
-    TILE_OF_REALS buffer[TILE];
-    const real *dsum = strip_in(&k->dsum, i, n, buffer);
-    for (int64_t j = 0; j < n; j++) ds[j] += dsum[j];
-  }
-  if (k->dx.at) strip_put(&k->dx, i, n, ds);
-  if (k->dresidual.at) strip_put(&k->dresidual, i, n, ds);
+INLINE void sink_set(int kind, sink_view v, int64_t k, vr ds, int64_t left) {
+  if (v.dsum) ds += get(kind, v.dsum, k, left);
+  if (v.dx) put(kind, v.dx, k, ds, left);
+  if (v.dresidual) put(kind, v.dresidual, k, ds, left);
+}
+
+INLINE void sink_put(int kind, const sink *k, int64_t i, int64_t n, sink_view v) {
+  view_put(kind, &k->dx, i, n, v.dx);
+  view_put(kind, &k->dresidual, i, n, v.dresidual);
 }
 
 /* ---- tasks: some rows each, with sums over rows of `summed` columns (0: none) in the workspace -------- */
-typedef void row_fn(const cpu_call *c, int64_t row, column_sums *sums);
+typedef void row_fn(const cpu_call *c, int64_t row, int kind, column_sums *sums);
+
+/* The kind of element of the rows and of the slots that are (C): `saved` are statistics, which have their own dtype. */
+static inline int norm_kind(const cpu_call *c, uint32_t saved) {
+  const rows_recipe *n = rows_of(c->p);
+  bool dense = true;
+  for (uint32_t m = (c->p->reads | c->p->writes) & ~saved; m; m &= m - 1) dense = dense && n->col_stride[__builtin_ctz(m)] == 1;
+  return dense && all_bf16(c, ~saved) ? BF16S : REALS;
+}
 
 static inline int64_t norm_tasks(const problem *p) { return row_tasks(rows_of(p)->rows.count, rows_of(p)->cols); }
 static inline uint64_t norm_workspace(const problem *p, int64_t summed) {
   return (uint64_t)norm_tasks(p) * column_sums_bytes(summed);
 }
 
-static inline void norm_rows(const cpu_call *c, int64_t task, int64_t summed, row_fn *fn) {
+static inline void norm_rows(const cpu_call *c, int64_t task, int64_t summed, int kind, row_fn *fn) {
   const rows_recipe *n = rows_of(c->p);
   int64_t each = rows_per_task(n->rows.count, n->cols), end = min64((task + 1) * each, n->rows.count);
   column_sums sums = {0};
@@ -80,7 +129,7 @@ static inline void norm_rows(const cpu_call *c, int64_t task, int64_t summed, ro
     column_sums_clear(&sums);
   }
   for (int64_t row = task * each; row < end; row++) {
-    fn(c, row, &sums);
+    fn(c, row, kind, &sums);
     if (summed) column_sums_row_done(&sums);
   }
   if (summed) column_sums_flush(&sums);

@@ -6,16 +6,19 @@
 #include "backends/cpu/sums.h"
 #include "ops/elementwise.h"
 
-enum { MOST_IN = 4, MOST_OUT = 2, PIECE = 16 * TILE };
+enum { MOST_IN = 4, MOST_OUT = 4, MOST_PARAMS = 10, PIECE = 16 * TILE };
 
-/* out[j][k] = f(in[0][k], in[1][k], ..; params) for k < n. A NULL in[] is not there; a NULL out[] is not wanted. */
-typedef void pointwise_fn(const real *const *in, real *const *out, int64_t n, const real *params);
+/* out[j][k] = f(in[0][k], in[1][k], ..; params) for k < n, stored past the cache where `stream` is set. Every pointer is
+ * valid: what is computed for an output that is not wanted is dropped, and an input that is not there (only such outputs
+ * need it) holds some other input's elements.                                                                        */
+typedef void pointwise_fn(const void *const *in, void *const *out, int64_t n, const real *params, bool stream);
 
 typedef struct {
   const cpu_call *c;
-  pointwise_fn *fn;
+  pointwise_fn *fn;   /* on dense reals                                            */
+  pointwise_fn *bf16; /* the same on dense bf16s, without tiles; may be NULL        */
   int in[MOST_IN], out[MOST_OUT], ins, outs; /* slots */
-  real params[2];
+  real params[MOST_PARAMS];
   int only;    /* the one output to write; -1: all of them */
   bool summed; /* that output is a sum                      */
 } pointwise;
@@ -25,18 +28,20 @@ typedef struct {
   strip in[MOST_IN], out[MOST_OUT];
 } lines;
 
-/* One tile of every input through fn, into `out`, which is set to where each output's reals are. */
+static inline bool wanted(const pointwise *w, const lines *l, int j) {
+  return l->out[j].at && (w->only < 0 || w->only == j);
+}
+
+/* One tile of every input through fn; `out` is set to where each output's reals are. */
 static inline void pointwise_tile(const pointwise *w, const lines *l, int64_t i, int64_t n,
-                                  real tiles[MOST_IN + MOST_OUT][TILE], real *out[MOST_OUT]) {
-  const real *in[MOST_IN] = {0};
-  for (int j = 0; j < w->ins; j++)
-    if (l->in[j].at) in[j] = strip_in(&l->in[j], i, n, tiles[j]);
+                                  real tiles[MOST_IN + MOST_OUT][TILE], void *out[MOST_OUT]) {
+  const void *in[MOST_IN], *any = NULL;
+  for (int j = w->ins - 1; j >= 0; j--) any = in[j] = l->in[j].at ? strip_in(&l->in[j], i, n, tiles[j]) : any;
   for (int j = 0; j < w->outs; j++) {
     real *tile = tiles[MOST_IN + j];
-    bool wanted = l->out[j].at && (w->only < 0 || w->only == j);
-    out[j] = !wanted ? NULL : w->summed ? tile : strip_out(&l->out[j], i, tile);
+    out[j] = wanted(w, l, j) && !w->summed ? strip_out(&l->out[j], i, tile) : tile;
   }
-  w->fn(in, out, n, w->params);
+  w->fn(in, out, n, w->params, false);
 }
 
 static inline int64_t inner_of(const grid *g) { return g->ndim ? g->shape[g->ndim - 1] : 1; }
@@ -57,18 +62,44 @@ static inline lines lines_at(const pointwise *w, int64_t row) {
 
 static inline int64_t pieces_of(const grid *g) { return ceil_div(inner_of(g), PIECE); }
 
+/* Elements [i, i+n) of every line are dense, of one type that there is a loop for, and go where they are computed. */
+static inline pointwise_fn *direct_fn(const pointwise *w, const lines *l, int64_t i) {
+  ambi_dtype t = l->out[0].dtype;
+  bool direct = (t == REAL_DTYPE || (t == AMBI_BF16 && w->bf16)) && w->only < 0;
+  for (int j = 0; j < w->ins; j++) direct = direct && l->in[j].at && l->in[j].dtype == t && l->in[j].stride == 1;
+  for (int j = 0; j < w->outs; j++) {
+    const strip *s = &l->out[j];
+    direct = direct && s->at && s->dtype == t && s->stride == 1 && !s->accumulate;
+    if (direct && s->stream) direct = (uintptr_t)strip_at(s, i) % VBYTES == 0;
+  }
+  return !direct ? NULL : t == REAL_DTYPE ? w->fn : w->bf16;
+}
+
+static inline void direct_piece(const pointwise *w, const lines *l, pointwise_fn *fn, int64_t i, int64_t n) {
+  const void *in[MOST_IN];
+  void *out[MOST_OUT];
+  for (int j = 0; j < w->ins; j++) in[j] = strip_at(&l->in[j], i);
+  for (int j = 0; j < w->outs; j++) out[j] = strip_at(&l->out[j], i);
+  fn(in, out, n, w->params, w->c->stream);
+}
+
 static void pointwise_piece(const pointwise *w, int64_t piece) {
   const grid *g = &elementwise(w->c->p)->all;
   int64_t inner = inner_of(g), pieces = pieces_of(g);
   lines l = lines_at(w, piece / pieces);
   int64_t first = piece % pieces * PIECE, end = min64(first + PIECE, inner);
+  pointwise_fn *direct = direct_fn(w, &l, first);
+  if (direct) {
+    direct_piece(w, &l, direct, first, end - first);
+    return;
+  }
   TILE_OF_REALS tiles[MOST_IN + MOST_OUT][TILE];
   for (int64_t i = first; i < end; i += TILE) {
     int64_t n = min64(TILE, end - i);
-    real *out[MOST_OUT];
+    void *out[MOST_OUT];
     pointwise_tile(w, &l, i, n, tiles, out);
     for (int j = 0; j < w->outs; j++)
-      if (out[j]) strip_put(&l.out[j], i, n, out[j]);
+      if (wanted(w, &l, j)) strip_put(&l.out[j], i, n, out[j]);
   }
 }
 
@@ -132,7 +163,7 @@ static void summed_task(void *context, int64_t task) {
     }
     for (int64_t i = 0; i < inner; i += TILE) {
       int64_t n = min64(TILE, inner - i);
-      real *out[MOST_OUT];
+      void *out[MOST_OUT];
       pointwise_tile(w, &l, i, n, tiles, out);
       cascade_add(&total, sum_tile(out[w->only], n));
     }
@@ -148,7 +179,7 @@ static inline bool repeats(const pointwise *w, int j) {
   return any && writes_slot(w->c->p, w->out[j]);
 }
 
-static void pointwise_run(const cpu_call *c, pointwise w) {
+static inline void pointwise_run(const cpu_call *c, pointwise w) {
   const grid *g = &elementwise(c->p)->all;
   w.c = c;
   w.params[0] = (real)elementwise(c->p)->a;

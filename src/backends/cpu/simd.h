@@ -47,28 +47,38 @@ static inline vr v_load(const real *p) { return *(const vr_loose *)p; }
 static inline void v_store(real *p, vr v) { *(vr_loose *)p = v; }
 
 /* The first n < VL lanes; the others read as zero and are not written. */
+#if defined(AMBI_ISA_avx512) && AMBI_REAL == 32
+static inline vr v_load_n(const real *p, int64_t n) { return _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p); }
+static inline void v_store_n(real *p, vr v, int64_t n) { _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), v); }
+#elif defined(AMBI_ISA_avx512)
+static inline vr v_load_n(const real *p, int64_t n) { return _mm512_maskz_loadu_pd((__mmask8)((1u << n) - 1), p); }
+static inline void v_store_n(real *p, vr v, int64_t n) { _mm512_mask_storeu_pd(p, (__mmask8)((1u << n) - 1), v); }
+#else
 static inline vr v_load_n(const real *p, int64_t n) {
   vr v = {0};
   memcpy(&v, p, (size_t)n * sizeof(real));
   return v;
 }
 static inline void v_store_n(real *p, vr v, int64_t n) { memcpy(p, &v, (size_t)n * sizeof(real)); }
+#endif
+
+static inline vr v_first(vr v, int64_t n) { /* the first n lanes, the others zero */
+  vr kept = {0};
+  memcpy(&kept, &v, (size_t)n * sizeof(real));
+  return kept;
+}
 
 static inline vi v_bits(vr v) { return (vi)v; }
 static inline vr v_from_bits(vi v) { return (vr)v; }
 
 /* pick(no, yes, cond): the shared spelling of a lane-wise choice. Both sides are evaluated. */
 static inline vr v_select(vi cond, vr yes, vr no) {
-#if defined(AMBI_ISA_avx512) && AMBI_REAL == 32
-  return _mm512_mask_blend_ps(_mm512_movepi32_mask((__m512i)cond), no, yes);
-#elif defined(AMBI_ISA_avx512)
-  return _mm512_mask_blend_pd(_mm512_movepi64_mask((__m512i)cond), no, yes);
-#elif defined(AMBI_ISA_avx2) && AMBI_REAL == 32
+#if defined(AMBI_ISA_avx2) && AMBI_REAL == 32
   return _mm256_blendv_ps(no, yes, (__m256)cond);
 #elif defined(AMBI_ISA_avx2)
   return _mm256_blendv_pd(no, yes, (__m256d)cond);
 #else
-  return (vr)((cond & (vi)yes) | (~cond & (vi)no));
+  return (vr)((cond & (vi)yes) | (~cond & (vi)no)); /* AVX-512: the compiler makes masked moves of this */
 #endif
 }
 
@@ -150,15 +160,51 @@ static inline vr v_scale2(vr a, vr n) {
   return a * (vr)((half + 127) << 23) * (vr)((k - half + 127) << 23);
 #endif
 }
+
+/* 2^n, n an integer of at most 127; below -126 something as small. */
+static inline vr v_pow2(vr n) {
+#if defined(AMBI_ISA_avx512)
+  return _mm512_scalef_ps(K(1.0), n);
+#else
+  return (vr)((__builtin_convertvector(v_max(n, K(-126.0)), vi) + 127) << 23);
+#endif
+}
 #endif
 
 static inline int v_any(vi cond) {
+#if defined(AMBI_ISA_avx512)
+  return _mm512_test_epi32_mask((__m512i)cond, (__m512i)cond) != 0;
+#elif defined(AMBI_ISA_avx2)
+  return _mm256_movemask_epi8((__m256i)cond) != 0;
+#else
   ireal any = 0;
   for (int i = 0; i < VL; i++) any |= cond[i];
   return any != 0;
+#endif
 }
 
 /* Sum of all lanes, always in the same order: halves, then halves of halves. */
+#if defined(AMBI_ISA_avx512) || defined(AMBI_ISA_avx2)
+#if AMBI_REAL == 32
+static inline real sum_half(__m256 v) {
+  __m128 q = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  q = _mm_add_ps(q, _mm_movehl_ps(q, q));
+  return _mm_cvtss_f32(_mm_add_ss(q, _mm_movehdup_ps(q)));
+}
+#else
+static inline real sum_half(__m256d v) {
+  __m128d q = _mm_add_pd(_mm256_castpd256_pd128(v), _mm256_extractf128_pd(v, 1));
+  return _mm_cvtsd_f64(_mm_add_sd(q, _mm_unpackhi_pd(q, q)));
+}
+#endif
+#if defined(AMBI_ISA_avx2)
+static inline real v_sum(vr v) { return sum_half(v); }
+#elif AMBI_REAL == 32
+static inline real v_sum(vr v) { return sum_half(_mm512_castps512_ps256(v) + _mm512_extractf32x8_ps(v, 1)); }
+#else
+static inline real v_sum(vr v) { return sum_half(_mm512_castpd512_pd256(v) + _mm512_extractf64x4_pd(v, 1)); }
+#endif
+#else
 static inline real v_sum(vr v) {
   real s[VBYTES / sizeof(real)];
   memcpy(s, &v, sizeof s);
@@ -166,5 +212,6 @@ static inline real v_sum(vr v) {
     for (int64_t i = 0; i < n; i++) s[i] += s[i + n];
   return s[0];
 }
+#endif
 
 #endif

@@ -6,15 +6,6 @@
 #define AMBI_SUMS_H
 #include "backends/cpu/io.h"
 
-/* Full vectors, then what is left of n at i. */
-static inline vr v_get(const real *p, int64_t left) { return left >= VL ? v_load(p) : v_load_n(p, left); }
-static inline void v_put(real *p, vr v, int64_t left) {
-  if (left >= VL)
-    v_store(p, v);
-  else
-    v_store_n(p, v, left);
-}
-
 /* ---- pairwise: partial[k] holds the sum of 2^k terms when bit k of count is set ------------------------ */
 typedef struct {
   real partial[56];

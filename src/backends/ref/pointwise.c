@@ -6,7 +6,7 @@
 /* Indices where every repeated axis (stride 0) is 0 name the elements; the others add to them. */
 static double sum_over_repeats(const ref_call *c, int slot, at_index i, double (*fn)(const ref_call *, at_index)) {
   const ambi_tensor *t = &c->p->t[slot];
-  double sum = 0;
+  double sum = -0.0; /* -0 + v is v, even when v is -0 */
   for (;;) {
     sum += fn(c, i);
     int k = t->ndim - 1;

@@ -30,4 +30,15 @@ void ref_set(const ref_call *c, int slot, at_index i, double value);
 /* Index number n, row-major, of the first `ndim` axes of a slot's shape. */
 at_index ref_index(const ref_call *c, int slot, int ndim, int64_t n);
 
+/* A long sum, with what each addition rounded away put back by the next (Kahan): its error does not grow. */
+typedef struct {
+  double total, lost;
+} ref_sum;
+
+static inline void ref_add(ref_sum *s, double term) {
+  double y = term - s->lost, t = s->total + y;
+  s->lost = t - t == 0 ? (t - s->total) - y : 0; /* nothing is lost from an infinity */
+  s->total = t;
+}
+
 #endif

@@ -3,16 +3,20 @@
 
 enum { A = AMBI_ADD_A, B = AMBI_ADD_B, Y = AMBI_ADD_Y };
 
-static void sum(const real *const *in, real *const *out, int64_t n, const real *factor) {
+static void sum(const void *const *in, void *const *out, int64_t n, const real *factor, bool stream) {
+  const real *a = in[0], *b = in[1];
+  real *y = out[0];
   for (int64_t i = 0; i < n; i += VL)
-    v_put(out[0] + i, v_get(in[0] + i, n - i) * factor[0] + v_get(in[1] + i, n - i) * factor[1], n - i);
+    v_put_past(y + i, v_get(a + i, n - i) * factor[0] + v_get(b + i, n - i) * factor[1], n - i, stream);
 }
 
-static void share(const real *const *in, real *const *out, int64_t n, const real *factor) {
+static void share(const void *const *in, void *const *out, int64_t n, const real *factor, bool stream) {
+  const real *dy = in[0];
+  real *da = out[0], *db = out[1];
   for (int64_t i = 0; i < n; i += VL) {
-    vr dy = v_get(in[0] + i, n - i);
-    for (int j = 0; j < 2; j++)
-      if (out[j]) v_put(out[j] + i, dy * factor[j], n - i);
+    vr d = v_get(dy + i, n - i);
+    v_put_past(da + i, d * factor[0], n - i, stream);
+    v_put_past(db + i, d * factor[1], n - i, stream);
   }
 }
 

@@ -50,9 +50,11 @@ static void forward(const cpu_call *c) {
   if (g->count) pool_run(c->threads, pointwise_tasks(g), copy_task, &w);
 }
 
-static void move(const real *const *in, real *const *out, int64_t n, const real *none) {
+static void move(const void *const *in, void *const *out, int64_t n, const real *none, bool stream) {
   (void)none;
-  for (int64_t i = 0; i < n; i += VL) v_put(out[0] + i, v_get(in[0] + i, n - i), n - i);
+  const real *from = in[0];
+  real *to = out[0];
+  for (int64_t i = 0; i < n; i += VL) v_put_past(to + i, v_get(from + i, n - i), n - i, stream);
 }
 
 static void backward(const cpu_call *c) {

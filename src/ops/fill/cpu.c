@@ -1,9 +1,10 @@
 /* fill on the CPU. */
 #include "backends/cpu/pointwise.h"
 
-static void set(const real *const *in, real *const *out, int64_t n, const real *value) {
+static void set(const void *const *in, void *const *out, int64_t n, const real *value, bool stream) {
   (void)in;
-  for (int64_t i = 0; i < n; i += VL) v_put(out[0] + i, v_splat(value[0]), n - i);
+  real *y = out[0];
+  for (int64_t i = 0; i < n; i += VL) v_put_past(y + i, v_splat(value[0]), n - i, stream);
 }
 
 static void forward(const cpu_call *c) {

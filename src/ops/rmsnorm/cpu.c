@@ -2,196 +2,173 @@
  *
  *   forward   pass 1: sum s^2            pass 2: y = s r (w + offset)
  *   backward  pass 1: sum s^2, sum g s   pass 2: ds = r g - s r^3 mean(g s) + dsum;  dw += dy s r                   */
-#include "backends/cpu/sums.h"
-#include "ops/rmsnorm/op.h"
+#include "backends/cpu/norm.h"
 
 enum { X = AMBI_RMSNORM_X, W = AMBI_RMSNORM_W, RESIDUAL = AMBI_RMSNORM_RESIDUAL };
 enum { Y = AMBI_RMSNORM_Y, SUM = AMBI_RMSNORM_SUM, RSTD = AMBI_RMSNORM_RSTD };
-enum { DX = AMBI_GRAD(X), DW = AMBI_GRAD(W), DRESIDUAL = AMBI_GRAD(RESIDUAL), DY = AMBI_GRAD(Y), DSUM = AMBI_GRAD(SUM) };
+enum { DW = AMBI_GRAD(W), DY = AMBI_GRAD(Y) };
 
-static strip row_of(const cpu_call *c, int slot, int64_t row) {
-  const rmsnorm_recipe *n = rmsnorm(c->p);
-  return strip_of(c, slot, grid_offset(&n->rows, slot, row), n->col_stride[slot]);
-}
-
-/* s of one row: x + residual, or the saved sum */
-typedef struct {
-  strip x, residual;
-} source;
-
-static source source_of(const cpu_call *c, int64_t row) {
-  source s = {.x = row_of(c, reads_slot(c->p, SUM) ? SUM : X, row)};
-  if (reads_slot(c->p, RESIDUAL)) s.residual = row_of(c, RESIDUAL, row);
-  return s;
-}
-
-static const real *source_tile(const source *s, int64_t i, int64_t n, real *tile) {
-  const real *x = strip_in(&s->x, i, n, tile);
-  if (!s->residual.at) return x;
-  TILE_OF_REALS buffer[TILE];
-  const real *residual = strip_in(&s->residual, i, n, buffer);
-  for (int64_t k = 0; k < n; k++) tile[k] = x[k] + residual[k];
-  return tile;
-}
-
-/* w + offset for columns i.., or 1 */
-static const real *weight_tile(const cpu_call *c, int64_t i, int64_t n, real *tile) {
-  strip w = strip_of(c, W, 0, rmsnorm(c->p)->col_stride[W]);
-  real offset = (real)c->p->op.u.rmsnorm.offset;
-  if (w.at && offset == 0) return strip_in(&w, i, n, tile);
-  if (!w.at) {
-    for (int64_t k = 0; k < n; k++) tile[k] = 1;
-    return tile;
-  }
-  const real *plain = strip_in(&w, i, n, tile);
-  for (int64_t k = 0; k < n; k++) tile[k] = plain[k] + offset;
-  return tile;
-}
+static vector weight_of(const cpu_call *c) { return vector_of(c, W, (real)c->p->op.u.rmsnorm.offset, 1); }
 
 static real rstd(const cpu_call *c, const cascade *squares) {
-  return 1 / (real)sqrt((double)(cascade_total(squares) / (real)rmsnorm(c->p)->cols) + c->p->op.u.rmsnorm.eps);
+  return 1 / (real)sqrt((double)(cascade_total(squares) / (real)rows_of(c->p)->cols) + c->p->op.u.rmsnorm.eps);
 }
 
 /* ---- forward ---------------------------------------------------------------------------------------- */
-static void scale_tile(const cpu_call *c, real *y, const real *s, const real *w, real r, int64_t n) {
-  if (!c->p->op.u.rmsnorm.cast) {
-    for (int64_t k = 0; k < n; k += VL) v_put(y + k, v_get(s + k, n - k) * r * v_get(w + k, n - k), n - k);
-    return;
+INLINE real squares_tile(int kind, source_view from, int64_t n) {
+  vr sum[4] = {{0}, {0}, {0}, {0}};
+  int64_t k = 0;
+  for (; k + 4 * VL <= n; k += 4 * VL)
+    for (int j = 0; j < 4; j++) {
+      vr s = source_get(kind, from, k + j * VL, VL);
+      sum[j] += s * s;
+    }
+  for (; k < n; k += VL) {
+    vr s = source_get(kind, from, k, n - k);
+    sum[0] += s * s;
   }
-  TILE_OF_REALS rounded[TILE];
-  for (int64_t k = 0; k < n; k++) rounded[k] = s[k] * r;
-  round_to(c->p->t[X].dtype, rounded, n);
-  for (int64_t k = 0; k < n; k++) y[k] = rounded[k] * w[k];
+  return v_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
-static void forward_row(const cpu_call *c, int64_t row) {
-  int64_t cols = rmsnorm(c->p)->cols;
-  TILE_OF_REALS s_tile[TILE], w_tile[TILE], y_tile[TILE];
-  source from = source_of(c, row);
-  strip y = row_of(c, Y, row), sum = row_of(c, SUM, row), saved = row_of(c, RSTD, row);
+/* As LLaMA: s r rounded to the dtype of x */
+static vr rounded(const cpu_call *c, vr h) {
+  TILE_OF_REALS lanes[VBYTES / sizeof(real)];
+  v_store(lanes, h);
+  round_to(c->p->t[X].dtype, lanes, VL);
+  return v_load(lanes);
+}
+
+INLINE void forward_pass(const cpu_call *c, int64_t row, int kind) {
+  int64_t cols = rows_of(c->p)->cols;
+  TILE_OF_REALS s_tiles[2][TILE], w_tile[TILE], y_tile[TILE], sum_tile[TILE];
+  source from = source_of(c, row, X, RESIDUAL, SUM), next = source_of(c, next_row(c, row), X, RESIDUAL, SUM);
+  strip y = row_of(c, Y, row), sum = row_of(c, SUM, row);
+  vector w = weight_of(c);
   cascade squares = {.count = 0};
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);
-    const real *s = source_tile(&from, i, n, s_tile);
-    cascade_add(&squares, dot_tile(s, s, n));
+    cascade_add(&squares, squares_tile(kind, source_in(kind, &from, i, n, s_tiles), n));
   }
   real r = rstd(c, &squares);
-  if (saved.at) strip_put(&saved, 0, 1, &r);
+  row_put(c, RSTD, row, r);
+  bool cast = c->p->op.u.rmsnorm.cast != 0;
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);
-    const real *s = source_tile(&from, i, n, s_tile), *w = weight_tile(c, i, n, w_tile);
-    real *out = strip_out(&y, i, y_tile);
-    scale_tile(c, out, s, w, r, n);
-    if (sum.at) strip_put(&sum, i, n, s);
-    strip_put(&y, i, n, out);
+    source_view s = source_in(kind, &from, i, n, s_tiles);
+    const void *wi = view_in(kind, &w.v, i, n, w_tile);
+    void *yi = view_out(kind, &y, i, y_tile), *si = view_out(kind, &sum, i, sum_tile);
+    source_view coming = source_at(&next, i);
+    for (int64_t k = 0; k < n; k += VL) {
+      vr v = source_get(kind, s, k, n - k), h = v * r;
+      source_ahead(kind, coming, k);
+      if (cast) h = rounded(c, h);
+      if (si) put(kind, si, k, v, n - k);
+      put(kind, yi, k, h * vector_get(kind, wi, w.plus, k, n - k), n - k);
+    }
+    view_put(kind, &sum, i, n, si);
+    view_put(kind, &y, i, n, yi);
   }
+}
+
+static void forward_row(const cpu_call *c, int64_t row, int kind, column_sums *none) {
+  (void)none;
+  if (kind == BF16S)
+    forward_pass(c, row, BF16S);
+  else
+    forward_pass(c, row, REALS);
 }
 
 static void forward_task(void *context, int64_t task) {
-  const cpu_call *c = context;
-  const rmsnorm_recipe *n = rmsnorm(c->p);
-  int64_t each = rows_per_task(n->rows.count, n->cols), end = min64((task + 1) * each, n->rows.count);
-  for (int64_t row = task * each; row < end; row++) forward_row(c, row);
-  stream_fence();
+  norm_rows(context, task, 0, norm_kind(context, AMBI_BIT(RSTD)), forward_row);
 }
 
 static void forward(const cpu_call *c) {
-  const rmsnorm_recipe *n = rmsnorm(c->p);
-  if (n->cols > 0) pool_run(c->threads, row_tasks(n->rows.count, n->cols), forward_task, (void *)c);
+  if (rows_of(c->p)->cols > 0) pool_run(c->threads, norm_tasks(c->p), forward_task, (void *)c);
 }
 
 /* ---- backward --------------------------------------------------------------------------------------- */
-/* r and r^3 mean(g s) of one row */
-static void row_factors(const cpu_call *c, const source *from, const strip *dy, int64_t row, real *r, real *pull) {
-  int64_t cols = rmsnorm(c->p)->cols;
-  TILE_OF_REALS s_tile[TILE], w_tile[TILE], dy_tile[TILE], g[TILE];
-  strip saved = row_of(c, RSTD, row);
-  cascade squares = {.count = 0}, gs = {.count = 0};
+/* adds the sums of s^2 and g s over a tile */
+INLINE void sums_tile(int kind, source_view from, const void *dy, const void *w, real plus, int64_t n, cascade *squares,
+                      cascade *products) {
+  vr ss[2] = {{0}, {0}}, gs[2] = {{0}, {0}};
+  int64_t k = 0;
+  for (; k + 2 * VL <= n; k += 2 * VL)
+    for (int j = 0; j < 2; j++) {
+      vr s = source_get(kind, from, k + j * VL, VL), g = get(kind, dy, k + j * VL, VL);
+      ss[j] += s * s;
+      gs[j] += s * (g * vector_get(kind, w, plus, k + j * VL, VL));
+    }
+  for (; k < n; k += VL) {
+    vr s = source_get(kind, from, k, n - k), g = get(kind, dy, k, n - k);
+    ss[0] += s * s;
+    gs[0] += s * (g * vector_get(kind, w, plus, k, n - k));
+  }
+  cascade_add(squares, v_sum(ss[0] + ss[1]));
+  cascade_add(products, v_sum(gs[0] + gs[1]));
+}
+
+INLINE void backward_pass(const cpu_call *c, int64_t row, int kind, real *dw) {
+  int64_t cols = rows_of(c->p)->cols, after = next_row(c, row);
+  TILE_OF_REALS s_tiles[2][TILE], w_tile[TILE], dy_tile[TILE], ds_tiles[3][TILE];
+  source from = source_of(c, row, X, RESIDUAL, SUM), next = source_of(c, after, X, RESIDUAL, SUM);
+  strip dy = row_of(c, DY, row), next_dy = row_of(c, DY, after);
+  sink to = sink_of(c, row, X, RESIDUAL, SUM);
+  vector w = weight_of(c);
+  cascade squares = {.count = 0}, products = {.count = 0};
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);
-    const real *s = source_tile(from, i, n, s_tile), *w = weight_tile(c, i, n, w_tile);
-    const real *d = strip_in(dy, i, n, dy_tile);
-    for (int64_t k = 0; k < n; k += VL) v_store(g + k, v_get(d + k, n - k) * v_get(w + k, n - k));
-    cascade_add(&gs, dot_tile(g, s, n));
-    if (!saved.at) cascade_add(&squares, dot_tile(s, s, n));
+    const void *d = view_in(kind, &dy, i, n, dy_tile), *wi = view_in(kind, &w.v, i, n, w_tile);
+    sums_tile(kind, source_in(kind, &from, i, n, s_tiles), d, wi, w.plus, n, &squares, &products);
   }
-  *r = saved.at ? strip_get(&saved, 0) : rstd(c, &squares);
-  *pull = *r * *r * *r * (cascade_total(&gs) / (real)cols);
-}
-
-static void ds_tile(real *ds, const real *dy, const real *w, const real *s, real r, real pull, int64_t n) {
-  for (int64_t k = 0; k < n; k += VL) {
-    vr g = v_get(dy + k, n - k) * v_get(w + k, n - k);
-    v_put(ds + k, g * r - v_get(s + k, n - k) * pull, n - k);
-  }
-}
-
-static void dw_tile(real *dw, const real *dy, const real *s, real r, int64_t n) {
-  for (int64_t k = 0; k < n; k += VL)
-    v_put(dw + k, v_get(dw + k, n - k) + v_get(dy + k, n - k) * (v_get(s + k, n - k) * r), n - k);
-}
-
-static void backward_row(const cpu_call *c, int64_t row, column_sums *dw) {
-  int64_t cols = rmsnorm(c->p)->cols;
-  TILE_OF_REALS s_tile[TILE], w_tile[TILE], dy_tile[TILE], dx_tile[TILE], dsum_tile[TILE];
-  source from = source_of(c, row);
-  strip dy = row_of(c, DY, row), dsum = row_of(c, DSUM, row), dx = row_of(c, DX, row), dres = row_of(c, DRESIDUAL, row);
-  strip *first = dx.at ? &dx : &dres; /* the gradient that is computed; the other is the same */
-  real r, pull;
-  row_factors(c, &from, &dy, row, &r, &pull);
+  real r = reads_slot(c->p, RSTD) ? row_get(c, RSTD, row) : rstd(c, &squares);
+  real pull = r * r * r * (cascade_total(&products) / (real)cols);
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);
-    const real *s = source_tile(&from, i, n, s_tile), *d = strip_in(&dy, i, n, dy_tile);
-    if (writes_slot(c->p, DW)) dw_tile(dw->block + i, d, s, r, n);
-    if (!first->at) continue;
-    const real *w = weight_tile(c, i, n, w_tile), *extra = dsum.at ? strip_in(&dsum, i, n, dsum_tile) : NULL;
-    real *ds = first == &dx && !dres.at && !extra ? strip_out(&dx, i, dx_tile) : dx_tile;
-    ds_tile(ds, d, w, s, r, pull, n);
-    for (int64_t k = 0; extra && k < n; k++) ds[k] += extra[k];
-    if (dx.at) strip_put(&dx, i, n, ds);
-    if (dres.at) strip_put(&dres, i, n, ds);
+    source_view s = source_in(kind, &from, i, n, s_tiles);
+    const void *d = view_in(kind, &dy, i, n, dy_tile), *wi = view_in(kind, &w.v, i, n, w_tile);
+    sink_view out = sink_out(kind, &to, i, n, ds_tiles);
+    source_view coming = source_at(&next, i);
+    const void *coming_dy = lies_at(&next_dy, i);
+    for (int64_t k = 0; k < n; k += VL) {
+      vr v = source_get(kind, s, k, n - k), g = get(kind, d, k, n - k);
+      source_ahead(kind, coming, k);
+      ahead(kind, coming_dy, k);
+      if (dw) v_put(dw + i + k, v_get(dw + i + k, n - k) + g * (v * r), n - k);
+      sink_set(kind, out, k, g * vector_get(kind, wi, w.plus, k, n - k) * r - v * pull, n - k);
+    }
+    sink_put(kind, &to, i, n, out);
   }
 }
+
+static void backward_row(const cpu_call *c, int64_t row, int kind, column_sums *dw) {
+  if (kind == BF16S)
+    backward_pass(c, row, BF16S, dw->block);
+  else
+    backward_pass(c, row, REALS, dw->block);
+}
+
+static int64_t summed(const problem *p) { return writes_slot(p, DW) ? rows_of(p)->cols : 0; }
 
 static void backward_task(void *context, int64_t task) {
   const cpu_call *c = context;
-  const rmsnorm_recipe *n = rmsnorm(c->p);
-  int64_t each = rows_per_task(n->rows.count, n->cols), end = min64((task + 1) * each, n->rows.count);
-  column_sums dw = {0};
-  if (writes_slot(c->p, DW)) {
-    dw = column_sums_at(c->workspace + task * (int64_t)column_sums_bytes(n->cols), n->cols);
-    column_sums_clear(&dw);
-  }
-  for (int64_t row = task * each; row < end; row++) {
-    backward_row(c, row, &dw);
-    if (dw.sum) column_sums_row_done(&dw);
-  }
-  if (dw.sum) column_sums_flush(&dw);
-  stream_fence();
+  norm_rows(c, task, summed(c->p), norm_kind(c, AMBI_BIT(RSTD) | AMBI_BIT(DW)), backward_row);
 }
 
 static void dw_task(void *context, int64_t task) {
   const cpu_call *c = context;
-  const rmsnorm_recipe *n = rmsnorm(c->p);
-  int64_t i = task * TILE, count = min64(TILE, n->cols - i);
-  TILE_OF_REALS total[TILE];
-  column_sums_total(c->workspace, row_tasks(n->rows.count, n->cols), n->cols, i, count, total);
-  strip dw = strip_of(c, DW, 0, n->col_stride[DW]);
-  strip_put(&dw, i, count, total);
-  stream_fence();
+  norm_put_sums(c, DW, summed(c->p), 0, task);
 }
 
 static void backward(const cpu_call *c) {
-  const rmsnorm_recipe *n = rmsnorm(c->p);
-  if (n->cols == 0) return;
-  pool_run(c->threads, row_tasks(n->rows.count, n->cols), backward_task, (void *)c);
-  if (writes_slot(c->p, DW)) pool_run(c->threads, ceil_div(n->cols, TILE), dw_task, (void *)c);
+  int64_t cols = rows_of(c->p)->cols;
+  if (cols == 0) return;
+  pool_run(c->threads, norm_tasks(c->p), backward_task, (void *)c);
+  if (writes_slot(c->p, DW)) pool_run(c->threads, ceil_div(cols, TILE), dw_task, (void *)c);
 }
 
 static uint64_t workspace(const problem *p, const cpu_features *features) {
   (void)features;
-  const rmsnorm_recipe *n = rmsnorm(p);
-  return writes_slot(p, DW) ? (uint64_t)row_tasks(n->rows.count, n->cols) * column_sums_bytes(n->cols) : 0;
+  return norm_workspace(p, summed(p));
 }
 
 const cpu_kernel CPU_KERNEL(rmsnorm) = {"rows", workspace, forward, backward};

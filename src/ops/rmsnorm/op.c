@@ -9,9 +9,9 @@
  *
  * With cast = 1, s r is rounded to the dtype of x before the weight multiplies it, as LLaMA does; backward treats that
  * rounding as the identity. */
-#include "ops/rmsnorm/op.h"
-
 #include <float.h>
+
+#include "ops/rows.h"
 
 enum { X = AMBI_RMSNORM_X, W = AMBI_RMSNORM_W, RESIDUAL = AMBI_RMSNORM_RESIDUAL };
 enum { Y = AMBI_RMSNORM_Y, SUM = AMBI_RMSNORM_SUM, RSTD = AMBI_RMSNORM_RSTD };
@@ -29,8 +29,8 @@ static const ambi_attr_info attributes[] = {
     {"eps", "added to the mean square", AMBI_ATTR_F64, offsetof(ambi_op, u.rmsnorm.eps), 1e-6, 0, 1, NULL},
     {"offset", "added to the weight (Gemma: 1)", AMBI_ATTR_F64, offsetof(ambi_op, u.rmsnorm.offset), 0, -DBL_MAX,
      DBL_MAX, NULL},
-    {"cast", "round s r to the dtype of x before the weight", AMBI_ATTR_BOOL, offsetof(ambi_op, u.rmsnorm.cast), 0, 0, 1,
-     NULL},
+    {"cast", "round s r to the dtype of x before the weight", AMBI_ATTR_BOOL, offsetof(ambi_op, u.rmsnorm.cast), 0, 0,
+     1, NULL},
 };
 
 static const int8_t in_place[][2] = {{Y, X},
@@ -57,18 +57,12 @@ static ambi_status shapes(problem *p) {
 }
 
 static ambi_status recipe(problem *p) {
-  rmsnorm_recipe *r = (rmsnorm_recipe *)(void *)p->recipe;
-  _Static_assert(sizeof *r <= RECIPE_BYTES, "recipe");
   if (is_backward(p)) {
     bool wants_ds = writes_slot(p, AMBI_GRAD(X)) || writes_slot(p, AMBI_GRAD(RESIDUAL));
     if (reads_slot(p, SUM)) p->reads &= ~(AMBI_BIT(X) | AMBI_BIT(RESIDUAL)); /* s is at hand */
     if (!wants_ds) p->reads &= ~(AMBI_BIT(W) | AMBI_BIT(AMBI_GRAD(SUM)));
   }
-  uint32_t in_rows = (p->reads | p->writes) & ~(AMBI_BIT(W) | AMBI_BIT(AMBI_GRAD(W)));
-  int last = p->t[X].ndim - 1;
-  grid_make(&r->rows, p, in_rows, 0, last, false);
-  r->cols = p->t[X].shape[last];
-  for (int s = 0; s < AMBI_SLOTS; s++) r->col_stride[s] = p->t[s].ndim ? p->t[s].stride[p->t[s].ndim - 1] : 0;
+  rows_make(p, X, AMBI_BIT(W));
   p->flops = (uint64_t)ambi_numel(&p->t[X]) * (is_backward(p) ? 10 : 4);
   return AMBI_OK;
 }

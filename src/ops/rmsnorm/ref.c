@@ -1,29 +1,16 @@
 /* rmsnorm, the reference: the formulas of op.c, one element at a time. */
-#include "backends/ref/ref.h"
-
 #include <math.h>
 
 #include "backends/convert.h"
-#include "ops/rmsnorm/op.h"
+#include "backends/ref/rows.h"
 
 enum { X = AMBI_RMSNORM_X, W = AMBI_RMSNORM_W, RESIDUAL = AMBI_RMSNORM_RESIDUAL };
 enum { Y = AMBI_RMSNORM_Y, SUM = AMBI_RMSNORM_SUM, RSTD = AMBI_RMSNORM_RSTD };
 
-static at_index at(const ref_call *c, int64_t row, int64_t col) {
-  int last = c->p->t[X].ndim - 1;
-  at_index i = ref_index(c, X, last, row);
-  i.i[last] = col;
-  return i;
-}
-
-static double s_at(const ref_call *c, int64_t row, int64_t col) {
-  if (reads_slot(c->p, SUM)) return ref_get(c, SUM, at(c, row, col));
-  double x = ref_get(c, X, at(c, row, col));
-  return has_slot(c->p, RESIDUAL) ? x + ref_get(c, RESIDUAL, at(c, row, col)) : x;
-}
+static double s_at(const ref_call *c, int64_t row, int64_t col) { return ref_sum_at(c, RESIDUAL, SUM, row, col); }
 
 static double r_of(const ref_call *c, int64_t row) {
-  int64_t cols = rmsnorm(c->p)->cols;
+  int64_t cols = rows_of(c->p)->cols;
   if (reads_slot(c->p, RSTD)) return ref_get(c, RSTD, at(c, row, 0));
   double squares = 0;
   for (int64_t i = 0; i < cols; i++) squares += s_at(c, row, i) * s_at(c, row, i);
@@ -45,7 +32,7 @@ static double cast(const ref_call *c, double v) {
 }
 
 static void forward(const ref_call *c) {
-  const rmsnorm_recipe *n = rmsnorm(c->p);
+  const rows_recipe *n = rows_of(c->p);
   for (int64_t row = 0; n->cols && row < n->rows.count; row++) {
     double r = r_of(c, row);
     ref_set(c, RSTD, at(c, row, 0), r);
@@ -59,10 +46,9 @@ static void forward(const ref_call *c) {
 
 /* ds of one row */
 static void backward_row(const ref_call *c, int64_t row, double r) {
-  int64_t cols = rmsnorm(c->p)->cols;
+  int64_t cols = rows_of(c->p)->cols;
   double gs = 0;
-  for (int64_t i = 0; i < cols; i++)
-    gs += ref_get(c, AMBI_GRAD(Y), at(c, row, i)) * weight(c, i) * s_at(c, row, i);
+  for (int64_t i = 0; i < cols; i++) gs += ref_get(c, AMBI_GRAD(Y), at(c, row, i)) * weight(c, i) * s_at(c, row, i);
   for (int64_t i = 0; i < cols; i++) {
     double g = ref_get(c, AMBI_GRAD(Y), at(c, row, i)) * weight(c, i);
     double ds = r * (g - s_at(c, row, i) * r * r * gs / (double)cols);
@@ -73,7 +59,7 @@ static void backward_row(const ref_call *c, int64_t row, double r) {
 }
 
 static void backward(const ref_call *c) {
-  const rmsnorm_recipe *n = rmsnorm(c->p);
+  const rows_recipe *n = rows_of(c->p);
   double *r = c->scratch; /* (rows) */
   for (int64_t row = 0; row < n->rows.count; row++) r[row] = r_of(c, row);
   for (int64_t i = 0; i < n->cols && writes_slot(c->p, AMBI_GRAD(W)); i++) {
@@ -86,6 +72,6 @@ static void backward(const ref_call *c) {
   for (int64_t row = 0; wants_ds && row < n->rows.count; row++) backward_row(c, row, r[row]);
 }
 
-static uint64_t scratch(const problem *p) { return (uint64_t)rmsnorm(p)->rows.count; }
+static uint64_t scratch(const problem *p) { return (uint64_t)rows_of(p)->rows.count; }
 
 const ref_kernel rmsnorm_ref = {.forward = forward, .backward = backward, .scratch = scratch};

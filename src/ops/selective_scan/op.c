@@ -83,6 +83,19 @@ static ambi_status expect_groups(problem *p, int slot, int64_t *groups) {
   return expect(p, slot, t->dtype, 4, (int64_t[]){u[0], *groups, states, u[2]});
 }
 
+/* B D L N, with empty axes counted as one: what workspaces are in proportion to stays far from 2^63 bytes. */
+static ambi_status check_size(const problem *p) {
+  const int64_t limit = INT64_C(1) << 48;
+  const int64_t axes_of_all[] = {p->t[U].shape[0], p->t[U].shape[1], p->t[U].shape[2], p->t[A].shape[1]};
+  int64_t updates = 1;
+  for (int i = 0; i < 4; i++)
+    if (mul_overflows(updates, axes_of_all[i] ? axes_of_all[i] : 1, &updates) || updates > limit)
+      return fail(AMBI_INVALID, "selective_scan: B D L N is more than 2^48");
+  if (ambi_numel(&p->t[B]) > limit || ambi_numel(&p->t[C]) > limit)
+    return fail(AMBI_INVALID, "selective_scan: b or c has more than 2^48 elements");
+  return AMBI_OK;
+}
+
 static ambi_status shapes(problem *p) {
   TRY(expect_rank(p, U, 3, 3));
   TRY(expect_rank(p, A, 2, 2));
@@ -105,7 +118,7 @@ static ambi_status shapes(problem *p) {
   TRY(expect_like(p, Y, U));
   TRY(expect(p, H_LAST, kept, 3, (int64_t[]){batches, channels, states}));
   TRY(expect(p, CHUNK_STATE, kept, 4, (int64_t[]){batches, chunks, channels, states}));
-  return AMBI_OK;
+  return check_size(p);
 }
 
 /* ---- recipe ------------------------------------------------------------------------------------------- */
@@ -164,9 +177,7 @@ static ambi_status recipe(problem *p) {
   r->constant_b = p->t[B].ndim == 2, r->constant_c = p->t[C].ndim == 2;
   if (is_backward(p)) read_what_is_needed(p, r);
   for (uint32_t m = p->reads | p->writes; m; m &= m - 1) r->stride[__builtin_ctz(m)] = strides_of(p, __builtin_ctz(m));
-  int64_t updates;
-  if (mul_overflows(ambi_numel(u), r->states, &updates))
-    return fail(AMBI_INVALID, "selective_scan: B D L N overflows 64 bits");
+  int64_t updates = ambi_numel(u) * r->states;
   p->flops = (uint64_t)updates * (is_backward(p) ? 22 : 7);
   return AMBI_OK;
 }

@@ -4,67 +4,79 @@
 
 enum { X = AMBI_UNARY_X, Y = AMBI_UNARY_Y };
 
-#define LOOPS(name)                                                                                           \
-  static void FUNCTION(name##_forward)(const real *const *in, real *const *out, int64_t n, const real *ab) {  \
-    vr a = v_splat(ab[0]), b = v_splat(ab[1]);                                                                \
-    for (int64_t i = 0; i < n; i += VL)                                                                       \
-      v_put(out[0] + i, FUNCTION(name##_value)(v_get(in[0] + i, n - i), a, b), n - i);                        \
-  }                                                                                                           \
-  static void FUNCTION(name##_backward)(const real *const *in, real *const *out, int64_t n, const real *ab) { \
-    vr a = v_splat(ab[0]), b = v_splat(ab[1]);                                                                \
-    for (int64_t i = 0; i < n; i += VL) {                                                                     \
-      vr x = v_get(in[0] + i, n - i), dy = v_get(in[1] + i, n - i);                                           \
-      v_put(out[0] + i, FUNCTION(name##_grad)(x, dy, a, b), n - i);                                           \
-    }                                                                                                         \
+/* STORED, GET and PUT: what lies in memory and how a vector of it is read and written. */
+#define LOOPS(name)                                                                                               \
+  static void FUNCTION(name##_forward)(const void *const *in, void *const *out, int64_t n, const real *ab,        \
+                                       bool stream) {                                                             \
+    const STORED *x = in[0];                                                                                      \
+    STORED *y = out[0];                                                                                           \
+    vr a = v_splat(ab[0]), b = v_splat(ab[1]);                                                                    \
+    for (int64_t i = 0; i < n; i += VL)                                                                           \
+      PUT(y + i, FUNCTION(name##_value)(GET(x + i, n - i), a, b), n - i, stream);                                 \
+  }                                                                                                               \
+  static void FUNCTION(name##_backward)(const void *const *in, void *const *out, int64_t n, const real *ab,       \
+                                        bool stream) {                                                            \
+    const STORED *x = in[0], *dy = in[1];                                                                         \
+    STORED *dx = out[0];                                                                                          \
+    vr a = v_splat(ab[0]), b = v_splat(ab[1]);                                                                    \
+    for (int64_t i = 0; i < n; i += VL)                                                                           \
+      PUT(dx + i, FUNCTION(name##_grad)(GET(x + i, n - i), GET(dy + i, n - i), a, b), n - i, stream);             \
   }
 
 typedef struct {
   pointwise_fn *forward, *backward;
 } loops;
 
-/* ---- exact to a few ulp of real ------------------------------------------------------------------------ */
+/* ---- reals, exact to a few ulp ----------------------------------------------------------------------------- */
 #define FUNCTION(name) name
+#define STORED real
+#define GET v_get
+#define PUT v_put_past
 #include "backends/cpu/functions.h"
 #define UNARY(name, ...) LOOPS(name)
 #include "ops/elementwise.def"
 #undef UNARY
 
-static const loops full[AMBI_FUNCTIONS] = {
+static const loops reals[AMBI_FUNCTIONS] = {
 #define UNARY(name, NAME, ...) [AMBI_##NAME] = {FUNCTION(name##_forward), FUNCTION(name##_backward)},
 #include "ops/elementwise.def"
 #undef UNARY
 };
 #undef FUNCTION
+#undef STORED
+#undef GET
+#undef PUT
 
-/* ---- enough for results stored in 16 bits ---------------------------------------------------------------- */
+/* ---- bf16, exact enough for that ------------------------------------------------------------------------------ */
 #if AMBI_REAL == 32
 #include "backends/cpu/math_half.h"
-#define FUNCTION(name) name##_half
+#define FUNCTION(name) name##_bf16
+#define STORED uint16_t
+#define GET bf16_get
+#define PUT bf16_put_past
 #include "backends/cpu/functions.h"
 #define UNARY(name, ...) LOOPS(name)
 #include "ops/elementwise.def"
 #undef UNARY
 
-static const loops half[AMBI_FUNCTIONS] = {
+static const loops bf16s[AMBI_FUNCTIONS] = {
 #define UNARY(name, NAME, ...) [AMBI_##NAME] = {FUNCTION(name##_forward), FUNCTION(name##_backward)},
 #include "ops/elementwise.def"
 #undef UNARY
 };
-#undef FUNCTION
 #else
-#define half full
+static const loops bf16s[AMBI_FUNCTIONS];
 #endif
 
-static const loops *loops_of(const cpu_call *c) {
-  return (writes_only_halves(c->p) ? half : full) + c->p->op.u.unary.function;
-}
-
 static void forward(const cpu_call *c) {
-  pointwise_run(c, (pointwise){.fn = loops_of(c)->forward, .in = {X}, .ins = 1, .out = {Y}, .outs = 1});
+  int f = c->p->op.u.unary.function;
+  pointwise_run(c, (pointwise){.fn = reals[f].forward, .bf16 = bf16s[f].forward, .in = {X}, .ins = 1, .out = {Y}, .outs = 1});
 }
 
 static void backward(const cpu_call *c) {
-  pointwise_run(c, (pointwise){.fn = loops_of(c)->backward,
+  int f = c->p->op.u.unary.function;
+  pointwise_run(c, (pointwise){.fn = reals[f].backward,
+                               .bf16 = bf16s[f].backward,
                                .in = {X, AMBI_GRAD(Y)},
                                .ins = 2,
                                .out = {AMBI_GRAD(X)},

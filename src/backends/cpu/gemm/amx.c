@@ -6,9 +6,9 @@
  * Subnormal inputs and results count as zero.                                                                        */
 #include "backends/cpu/gemm/pairs.h"
 
-enum { SIDE = 32, KC = 768, TILE_ROW = 64, TILE_ROWS = 16, OUT_ROW = SIDE * sizeof(float) };
+enum { SIDE = 32, KC = 512, TILE_ROW = 64, TILE_ROWS = 16, OUT_ROW = SIDE * sizeof(float) };
 enum { STEP_BYTES = SIDE * TILE_ROW }; /* of a panel, for PAIRS_K k's */
-_Static_assert(SIDE * OUT_ROW <= GEMM_TILE_BYTES, "tile");
+_Static_assert(SIDE *OUT_ROW <= GEMM_TILE_BYTES, "tile");
 
 /* panel[k / 32][row][16 pairs]: two tiles of A one after the other */
 static void pack_a(const gemm_piece *s, void *panel) {

@@ -3,9 +3,7 @@
  * The instruction treats subnormal inputs and results as zero and rounds each of its two additions to nearest even.  */
 #include "backends/cpu/gemm/pairs.h"
 
-enum { MR = 12, NV = 2, NR = NV * LANES, KC = 768 };
-
-#define UNROLL _Pragma("GCC unroll 16")
+enum { MR = 12, NV = 2, NR = NV * LANES, KC = 1024 };
 
 static void pack_a(const gemm_piece *s, void *panel) { pack_pairs(s, panel, MR); }
 static void pack_b(const gemm_piece *s, void *panel) { pack_pairs(s, panel, NR); }
@@ -14,8 +12,7 @@ static void multiply(int64_t k, const void *a_panel, const void *b_panel, void *
   const float *a = a_panel, *b = b_panel;
   float *out = tile;
   __m512 c[MR][NV];
-  UNROLL for (int i = 0; i < MR; i++)
-    UNROLL for (int j = 0; j < NV; j++) c[i][j] = _mm512_setzero_ps();
+  UNROLL for (int i = 0; i < MR; i++) UNROLL for (int j = 0; j < NV; j++) c[i][j] = _mm512_setzero_ps();
   for (k = ceil_div(k, 2); k > 0; k--, a += MR, b += NR) {
     __m512bh row[NV];
     UNROLL for (int j = 0; j < NV; j++) row[j] = (__m512bh)_mm512_loadu_ps(b + j * LANES);
@@ -24,8 +21,8 @@ static void multiply(int64_t k, const void *a_panel, const void *b_panel, void *
       UNROLL for (int j = 0; j < NV; j++) c[i][j] = _mm512_dpbf16_ps(c[i][j], column, row[j]);
     }
   }
-  UNROLL for (int i = 0; i < MR; i++)
-    UNROLL for (int j = 0; j < NV; j++) _mm512_storeu_ps(out + i * NR + j * LANES, c[i][j]);
+  UNROLL for (int i = 0; i < MR; i++) UNROLL for (int j = 0; j < NV; j++)
+      _mm512_storeu_ps(out + i * NR + j * LANES, c[i][j]);
 }
 
 const gemm_tiles gemm_avx512_bf16 = {.name = "avx512-bf16",

@@ -14,15 +14,14 @@ static inline const uint16_t *bf16_at(const gemm_piece *s, int64_t w, int64_t k)
 
 /* out[i] = (k0 + 2i, k0 + 2i + 1) of row w, for n k's, then zeros to a multiple of PAIRS */
 static inline void pairs_along_k(const gemm_piece *s, int64_t w, int64_t k0, int64_t n, real *out) {
-  int64_t whole = n / PAIRS_K * PAIRS_K;
-  if (w >= s->nw || whole < n) memset(out + whole / 2, 0, PAIRS * sizeof *out);
-  if (w >= s->nw) {
-    memset(out, 0, (size_t)whole * sizeof(uint16_t));
-  } else if (s->step_k == 1) {
-    memcpy(out, bf16_at(s, w, k0), (size_t)n * sizeof(uint16_t));
-  } else {
-    for (int64_t k = 0; k < n; k++) memcpy((uint16_t *)(void *)out + k, bf16_at(s, w, k0 + k), sizeof(uint16_t));
-  }
+  int64_t padded = ceil_div(n, PAIRS_K) * PAIRS_K;
+  uint16_t *half = (uint16_t *)(void *)out;
+  if (w >= s->nw) n = 0;
+  if (n < padded) memset(half + n, 0, (size_t)(padded - n) * sizeof *half);
+  if (s->step_k == 1 && n > 0)
+    memcpy(half, bf16_at(s, w, k0), (size_t)n * sizeof *half);
+  else
+    for (int64_t k = 0; k < n; k++) memcpy(half + k, bf16_at(s, w, k0 + k), sizeof *half);
 }
 
 /* out[w] = (k, k + 1) of row w, zero outside the piece */
@@ -37,16 +36,13 @@ static inline void pairs_along_w(const gemm_piece *s, int64_t k, int64_t width, 
   memcpy(out, pair, (size_t)width * sizeof *out);
 }
 
-static inline bool lines_along_w(const gemm_piece *s) {
-  return !s->even_k || (s->even_w && (s->step_w == 1 || s->step_k != 1));
-}
-
 /* panel[k pair][width] */
 static inline __attribute__((always_inline)) void pack_pairs(const gemm_piece *s, real *panel, int64_t width) {
   enum { STAGE = 4 * PAIRS };
   _Alignas(64) real stage[PAIRS][STAGE];
   if (lines_along_w(s)) {
-    for (int64_t k = 0; k < ceil_div(s->nk, PAIRS_K) * PAIRS_K; k += 2) pairs_along_w(s, k, width, panel + k / 2 * width);
+    for (int64_t k = 0; k < ceil_div(s->nk, PAIRS_K) * PAIRS_K; k += 2)
+      pairs_along_w(s, k, width, panel + k / 2 * width);
     return;
   }
   for (int64_t k = 0; k < s->nk; k += 2 * STAGE)

@@ -3,32 +3,33 @@
 #define AMBI_CPU_TRANSPOSE_H
 #include "backends/cpu/simd.h"
 
-#define LANES (VBYTES * 8 / AMBI_REAL) /* VL, for #if */
+#define LANES  (VBYTES * 8 / AMBI_REAL) /* VL, for #if */
+#define UNROLL _Pragma("GCC unroll 16") /* loops over registers must go, or the registers do */
 
 /* a0 b0 a1 b1 .. from the low (or high) halves of a and b */
 #if LANES == 2
-#define ZIP_LOW 0, 2
+#define ZIP_LOW  0, 2
 #define ZIP_HIGH 1, 3
 #elif LANES == 4
-#define ZIP_LOW 0, 4, 1, 5
+#define ZIP_LOW  0, 4, 1, 5
 #define ZIP_HIGH 2, 6, 3, 7
 #elif LANES == 8
-#define ZIP_LOW 0, 8, 1, 9, 2, 10, 3, 11
+#define ZIP_LOW  0, 8, 1, 9, 2, 10, 3, 11
 #define ZIP_HIGH 4, 12, 5, 13, 6, 14, 7, 15
 #else
-#define ZIP_LOW 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define ZIP_LOW  0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
 #define ZIP_HIGH 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
 #endif
 
 /* Each stage zips row i with row i + VL/2: an index rotates by one bit, so log2(VL) stages exchange row and lane. */
 static inline void v_transpose(vr v[LANES]) {
   vr t[LANES];
-  _Pragma("GCC unroll 4") for (int stage = 1; stage < LANES; stage *= 2) {
-    _Pragma("GCC unroll 8") for (int i = 0; i < LANES / 2; i++) {
+  UNROLL for (int stage = 1; stage < LANES; stage *= 2) {
+    UNROLL for (int i = 0; i < LANES / 2; i++) {
       t[2 * i] = __builtin_shufflevector(v[i], v[i + LANES / 2], ZIP_LOW);
       t[2 * i + 1] = __builtin_shufflevector(v[i], v[i + LANES / 2], ZIP_HIGH);
     }
-    _Pragma("GCC unroll 16") for (int i = 0; i < LANES; i++) v[i] = t[i];
+    UNROLL for (int i = 0; i < LANES; i++) v[i] = t[i];
   }
 }
 
@@ -36,9 +37,9 @@ static inline void v_transpose(vr v[LANES]) {
 static inline void transpose_rows(const real *const row[LANES], int64_t n, real *out, int64_t ld, int64_t lanes) {
   for (int64_t k = 0; k < n; k += VL) {
     vr v[LANES];
-    _Pragma("GCC unroll 16") for (int i = 0; i < LANES; i++) v[i] = v_load(row[i] + k);
+    UNROLL for (int i = 0; i < LANES; i++) v[i] = v_load(row[i] + k);
     v_transpose(v);
-    _Pragma("GCC unroll 16") for (int i = 0; i < LANES; i++) {
+    UNROLL for (int i = 0; i < LANES; i++) {
       real *at = out + (k + i) * ld;
       if (lanes == VL)
         v_store(at, v[i]);

@@ -1,0 +1,59 @@
+# A thin front door over CMake; `make help` lists the doors.
+BUILD       ?= build
+PREFIX      ?= /usr/local
+JOBS        ?= $(shell nproc 2>/dev/null || echo 2)
+CMAKE_FLAGS ?=
+STAGES      ?=
+export JOBS
+
+.PHONY: all build test test-large demo bench docs install format tidy clean help
+all: build
+
+$(BUILD)/CMakeCache.txt:
+	@command -v cmake >/dev/null || { echo "cmake is missing; on Debian: apt-get install cmake gcc" >&2; exit 1; }
+	cmake -S . -B $(BUILD) $(CMAKE_FLAGS)
+
+build: $(BUILD)/CMakeCache.txt
+	cmake --build $(BUILD) -j $(JOBS)
+
+test:
+	tests/run $(STAGES)
+
+test-large: build
+	$(BUILD)/tests/test_large
+
+demo: build
+	$(BUILD)/ambi info
+	$(BUILD)/ambi check cpu
+	$(BUILD)/ambi bench cpu --op rmsnorm --seconds 0.1
+
+bench: build
+	$(BUILD)/ambi bench cpu
+
+docs: build
+	$(BUILD)/ambi docs $(BUILD)/docs
+
+# DESTDIR is read from the environment by CMake.
+install: build
+	DESTDIR="$(DESTDIR)" cmake --install $(BUILD) --prefix $(PREFIX)
+
+format:
+	tools/sources | xargs clang-format -i
+
+tidy:
+	tools/tidy
+
+clean:
+	rm -rf $(BUILD)
+
+help:
+	@echo 'make             build into $(BUILD)/'
+	@echo 'make test        install what is missing, then check everything; STAGES="gcc install" for some of it'
+	@echo 'make test-large  tensors past 2^31 elements (needs up to 13 GiB of memory)'
+	@echo 'make demo        prove the kernels of this machine, then time one op'
+	@echo 'make bench       time every op against the limits of this machine'
+	@echo 'make docs        a page per op, into $(BUILD)/docs'
+	@echo 'make install     PREFIX=$(PREFIX) DESTDIR='
+	@echo 'make format      clang-format every source'
+	@echo 'make tidy        clang-tidy every source'
+	@echo 'make clean       remove $(BUILD)/'

@@ -1,0 +1,39 @@
+/* bench.h -- timing one op on one device. */
+#ifndef CLI_BENCH_H
+#define CLI_BENCH_H
+#include "bench_limits.h"
+#include "exec.h"
+
+enum { BENCH_IN_PLACE = 1, BENCH_FIXED_DTYPE = 2, BENCH_FORWARD_ONLY = 4 };
+
+typedef struct {
+  /* what to time */
+  const char *text; /* a case of case.h; slots without a dtype get `dtype` */
+  ambi_pass pass;
+  ambi_dtype dtype;
+  int flags;
+  /* what came of it */
+  ambi_status status;
+  char error[300];
+  ambi_op op;
+  char kernel[128];
+  double median, best; /* seconds */
+  int runs;
+  uint64_t bytes, flops, workspace;
+} bench_case;
+
+typedef struct {
+  const target *target;
+  double seconds;  /* least time spent on the timed runs of a case */
+  uint64_t rotate; /* bytes of buffers that runs take turns with; 0: one set */
+  ambi_buf memory; /* one allocation for the buffers of every case, grown when needed */
+  size_t capacity;
+} bench_session;
+
+void bench_run(bench_session *s, bench_case *c);
+void bench_close(bench_session *s);
+
+/* Microseconds of one ambi_run on a tensor that costs nothing, and of one ambi_plan_create. 0, or -1: ambi_error(). */
+int bench_overhead(const target *t, const char *text, double *run_us, double *plan_us);
+
+#endif

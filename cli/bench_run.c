@@ -1,0 +1,223 @@
+/* bench_run.c -- time one case. Its buffers exist in several sets that together pass s->rotate bytes, and each run
+ * takes the next set: with 1 GiB, nothing it reads or writes is still in a cache. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench.h"
+#include "case.h"
+#include "values.h"
+
+enum { TILE = 65536, MIN_RUNS = 5, MAX_RUNS = 1000, MAX_SETS = 1 << 22 };
+
+typedef struct {
+  ambi_plan *plan;
+  ambi_plan_info info;
+  ambi_tensor t[AMBI_SLOTS];
+  int8_t home[AMBI_SLOTS]; /* the slot whose memory this one uses: itself, or its in-place partner */
+  uint64_t at[AMBI_SLOTS]; /* bytes from the start of a set                                      */
+  uint64_t set_bytes;
+  int sets, next;
+} layout;
+
+static void give_up(bench_case *c, ambi_status s, const char *why) {
+  c->status = s;
+  snprintf(c->error, sizeof c->error, "%s", why);
+}
+
+/* ---- the op --------------------------------------------------------------------------------------------- */
+
+/* The case as an op in the right pass. Backward reads the optional outputs that the text names, so they are described.
+ */
+static int make_op(bench_session *s, bench_case *c) {
+  char why[300];
+  if (case_parse(c->text, c->dtype, &c->op, why, sizeof why)) return give_up(c, AMBI_INVALID, why), -1;
+  if (c->pass == AMBI_FORWARD) return 0;
+  ambi_plan *forward;
+  ambi_status status = ambi_plan_create(s->target->dev, &c->op, &forward);
+  if (status != AMBI_OK) return give_up(c, status, ambi_error()), -1;
+  for (int i = 0; i < AMBI_MAX_PRIMALS; i++) {
+    if (c->op.want & AMBI_BIT(i)) c->op.t[i] = ambi_plan_tensor(forward, i);
+  }
+  ambi_plan_destroy(forward);
+  c->op.pass = AMBI_BACKWARD;
+  c->op.want = 0;
+  return 0;
+}
+
+static int make_plan(bench_session *s, bench_case *c, layout *l) {
+  ambi_status status = ambi_plan_create(s->target->dev, &c->op, &l->plan);
+  if (status == AMBI_OK) status = ambi_plan_get_info(l->plan, &l->info);
+  if (status != AMBI_OK) return give_up(c, status, ambi_error()), -1;
+  for (int i = 0; i < AMBI_SLOTS; i++) l->t[i] = ambi_plan_tensor(l->plan, i);
+  snprintf(c->kernel, sizeof c->kernel, "%s", l->info.kernel);
+  c->bytes = l->info.bytes;
+  c->flops = l->info.flops;
+  c->workspace = l->info.workspace;
+  return 0;
+}
+
+/* ---- buffers -------------------------------------------------------------------------------------------- */
+
+static int used(const layout *l, int slot) {
+  return ((l->info.reads | l->info.writes) & AMBI_BIT(slot)) && ambi_numel(&l->t[slot]) > 0;
+}
+
+static void share_in_place(const bench_case *c, layout *l) {
+  for (int i = 0; i < AMBI_SLOTS; i++) l->home[i] = (int8_t)i;
+  const int8_t(*pair)[2] = ambi_op_get_info(c->op.kind)->in_place;
+  for (; c->flags & BENCH_IN_PLACE && pair && (*pair)[0] >= 0; pair++) {
+    int out = (*pair)[0], in = (*pair)[1];
+    if (used(l, out) && used(l, in) && l->home[out] == out && l->t[out].dtype == l->t[in].dtype)
+      l->home[out] = (int8_t)in;
+  }
+}
+
+static uint64_t align_up(uint64_t n) { return (n + 255) & ~UINT64_C(255); }
+
+/* Where each slot lies in a set, and how many sets there are; the workspace comes after the last. */
+static int lay_out(bench_session *s, bench_case *c, layout *l) {
+  share_in_place(c, l);
+  for (int i = 0; i < AMBI_SLOTS; i++) {
+    if (!used(l, i) || l->home[i] != i) continue;
+    int64_t span = ambi_span(&l->t[i]);
+    l->at[i] = l->set_bytes + align_up((uint64_t)values_origin(&l->t[i]));
+    l->set_bytes = align_up(l->at[i] + (uint64_t)span);
+  }
+  uint64_t sets = l->set_bytes ? s->rotate / l->set_bytes + 1 : 1;
+  l->sets = (int)(sets < MAX_SETS ? sets : MAX_SETS);
+  uint64_t total = l->set_bytes * (uint64_t)l->sets + l->info.workspace + 256;
+  if (total <= s->capacity) return 0;
+  if (s->memory.data) ambi_free(s->target->dev, s->memory);
+  s->memory = (ambi_buf){0};
+  s->capacity = 0;
+  ambi_status status = ambi_alloc(s->target->dev, (size_t)total, &s->memory);
+  if (status != AMBI_OK) return give_up(c, status, ambi_error()), -1;
+  s->capacity = (size_t)total;
+  return 0;
+}
+
+static ambi_buf place(const bench_session *s, uint64_t at) { return (ambi_buf){s->memory.data, s->memory.offset + at}; }
+
+/* A tile of suitable values for a slot, encoded; the caller frees it. Outputs get them too: that touches their pages.
+ */
+static unsigned char *make_tile(const bench_case *c, const layout *l, int slot, uint64_t *bytes) {
+  const ambi_tensor *t = &l->t[slot];
+  uint64_t size = ambi_dtype_size(t->dtype), span = (uint64_t)ambi_span(t);
+  int64_t n = (int64_t)(span / size) < TILE ? (int64_t)(span / size) : TILE;
+  ambi_op small = c->op;
+  small.t[slot % AMBI_MAX_PRIMALS] = ambi_dense(t->dtype, 1, &n);
+  double *v = values_new(n);
+  unsigned char *tile = malloc((size_t)n * size);
+  values_fill(&small, slot, 1, v);
+  for (int64_t i = 0; tile && i < n; i++) value_encode(t->dtype, v[i], tile + (size_t)i * size);
+  free(v);
+  *bytes = (uint64_t)n * size;
+  return tile;
+}
+
+static int fill_slot(bench_session *s, bench_case *c, const layout *l, int slot) {
+  uint64_t tile_bytes, span = (uint64_t)ambi_span(&l->t[slot]), low = (uint64_t)values_origin(&l->t[slot]);
+  unsigned char *tile = make_tile(c, l, slot, &tile_bytes);
+  if (!tile) return give_up(c, AMBI_NO_MEMORY, "no memory for values"), -1;
+  ambi_status status = AMBI_OK;
+  for (int set = 0; set < l->sets; set++) {
+    uint64_t base = l->set_bytes * (uint64_t)set + l->at[slot] - low;
+    for (uint64_t at = 0; at < span && status == AMBI_OK; at += tile_bytes) {
+      size_t n = (size_t)(span - at < tile_bytes ? span - at : tile_bytes);
+      status = ambi_upload(s->target->stream, place(s, base + at), tile, n);
+    }
+  }
+  if (status == AMBI_OK) status = ambi_stream_wait(s->target->stream);
+  free(tile);
+  return status == AMBI_OK ? 0 : (give_up(c, status, ambi_error()), -1);
+}
+
+/* ---- time ----------------------------------------------------------------------------------------------- */
+
+/* Seconds of one run, averaged over `batch` of them, each on the next set; negative after a failure. */
+static double time_runs(bench_session *s, bench_case *c, layout *l, int batch) {
+  ambi_buf workspace = place(s, l->set_bytes * (uint64_t)l->sets);
+  ambi_status status = AMBI_OK;
+  ambi_buf slots[AMBI_SLOTS] = {{0}};
+  double begin = bench_now();
+  for (int b = 0; b < batch && status == AMBI_OK; b++) {
+    uint64_t base = l->set_bytes * (uint64_t)(l->next++ % l->sets);
+    for (int i = 0; i < AMBI_SLOTS && (b == 0 || l->sets > 1); i++) {
+      if (used(l, i)) slots[i] = place(s, base + l->at[l->home[i]]);
+    }
+    status = ambi_run(l->plan, s->target->stream, slots, AMBI_SLOTS, workspace);
+  }
+  if (status == AMBI_OK) status = ambi_stream_wait(s->target->stream);
+  if (status != AMBI_OK) return give_up(c, status, ambi_error()), -1;
+  return (bench_now() - begin) / batch;
+}
+
+static int by_value(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static void measure(bench_session *s, bench_case *c, layout *l) {
+  static const double least = 200e-6; /* a sample shorter than this is a batch of runs */
+  static const double most = 20;      /* a run longer than this is not repeated (the reference, on large cases) */
+  double sample[MAX_RUNS], spent = 0, warm = time_runs(s, c, l, 1);
+  if (warm > most) {
+    c->runs = 1;
+    c->best = c->median = warm;
+    return;
+  }
+  if (warm >= 0) warm = time_runs(s, c, l, 1);
+  if (warm < 0) return;
+  int batch = warm < least ? (int)ceil(least / fmax(warm, 1e-8)) : 1;
+  while (c->runs < MIN_RUNS || (spent < s->seconds && c->runs < MAX_RUNS)) {
+    double t = time_runs(s, c, l, batch);
+    if (t < 0) return;
+    sample[c->runs++] = t;
+    spent += t * batch;
+  }
+  qsort(sample, (size_t)c->runs, sizeof *sample, by_value);
+  c->best = sample[0];
+  c->median = (sample[(c->runs - 1) / 2] + sample[c->runs / 2]) / 2;
+}
+
+void bench_run(bench_session *s, bench_case *c) {
+  layout l = {0};
+  c->status = AMBI_OK;
+  c->error[0] = c->kernel[0] = 0;
+  c->runs = 0;
+  if (make_op(s, c) == 0 && make_plan(s, c, &l) == 0 && lay_out(s, c, &l) == 0) {
+    for (int i = 0; i < AMBI_SLOTS && c->status == AMBI_OK; i++) {
+      if (used(&l, i) && l.home[i] == i) fill_slot(s, c, &l, i);
+    }
+    if (c->status == AMBI_OK) measure(s, c, &l);
+  }
+  if (l.plan) ambi_plan_destroy(l.plan);
+}
+
+void bench_close(bench_session *s) {
+  if (s->memory.data) ambi_free(s->target->dev, s->memory);
+  s->memory = (ambi_buf){0};
+  s->capacity = 0;
+}
+
+/* ---- overhead ------------------------------------------------------------------------------------------- */
+
+int bench_overhead(const target *t, const char *text, double *run_us, double *plan_us) {
+  enum { PLANS = 2000 };
+  bench_session s = {.target = t, .seconds = 0.1}; /* always the same buffers */
+  bench_case c = {.text = text, .dtype = AMBI_F32};
+  bench_run(&s, &c);
+  bench_close(&s);
+  if (c.status != AMBI_OK) return -1;
+  double begin = bench_now();
+  for (int i = 0; i < PLANS; i++) {
+    ambi_plan *plan;
+    if (ambi_plan_create(t->dev, &c.op, &plan) != AMBI_OK) return -1;
+    ambi_plan_destroy(plan);
+  }
+  *plan_us = (bench_now() - begin) / PLANS * 1e6;
+  *run_us = c.median * 1e6;
+  return 0;
+}

@@ -1,0 +1,293 @@
+/* check.c -- `ambi check`: walks ops, cases and dtypes, and adds up. What is proved, and how, is in the parts:
+ *
+ *   fd.c            the reference's gradients are the derivatives of its outputs
+ *   check_kernel.c  every kernel gives what the reference gives, in every layout, for every choice of gradients
+ *   check_bits.c    .. with the same bits every time
+ *   check_ulp.c     elementwise functions are right over their whole range, conversions to the last bit
+ *   vectors.c       numbers from another program agree                                                            */
+#include "check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#if defined(_WIN32)
+#include <io.h>
+#define is_terminal() _isatty(1)
+#else
+#include <unistd.h>
+#define is_terminal() isatty(1)
+#endif
+
+#include "case.h"
+#include "commands.h"
+#include "options.h"
+#include "vectors.h"
+
+static const struct {
+  const char *text;
+  int is_long; /* for check_long_sums only */
+} cases[] = {
+#define CASE(text) {text, 0},
+#define LONG(text) {text, 1},
+#include "cases.def"
+#undef CASE
+#undef LONG
+};
+enum { CASES = sizeof cases / sizeof *cases };
+
+static const mix mixes[] = {{"f32", AMBI_F32, AMBI_F32, AMBI_NONE, 0},    {"f16", AMBI_F16, AMBI_F16, AMBI_NONE, 0},
+                            {"bf16", AMBI_BF16, AMBI_BF16, AMBI_NONE, 0}, {"f64", AMBI_F64, AMBI_F64, AMBI_NONE, 0},
+                            {"mixed", AMBI_BF16, AMBI_F32, AMBI_F32, 0},  {"any", AMBI_F32, AMBI_F32, AMBI_NONE, 1}};
+enum { F32_MIX = 0, BF16_MIX = 2, MIXES = sizeof mixes / sizeof *mixes };
+
+/* ---- devices -------------------------------------------------------------------------------------- */
+/* One target for each instruction set the CPU can be held to, best first; other devices have one. */
+static int open_targets(checker *ck) {
+  static const char *const isas[] = {NULL, "avx512", "avx2", "neon", "baseline"};
+  int is_cpu = !strcmp(ck->device, "cpu"), n = is_cpu && !ck->isa ? 5 : 1;
+  for (int i = 0; i < n; i++) {
+    target *t = &ck->targets[ck->target_count];
+    const char *isa = ck->isa ? ck->isa : isas[i];
+    int known = 0;
+    if (target_open(ck->device, isa, 0, t)) {
+      if (i > 0) continue; /* no such instruction set here */
+      fprintf(stderr, "ambi check: %s\n", ambi_error());
+      return -1;
+    }
+    for (int k = 0; k < ck->target_count; k++) known |= !strcmp(ck->targets[k].name, t->name);
+    if (known)
+      target_close(t);
+    else
+      ck->target_count++;
+  }
+  static const int threads[] = {1, 2, 7};
+  for (int i = 0; is_cpu && i < 3; i++) {
+    target *t = &ck->crews[ck->crew_count];
+    if (target_open(ck->device, ck->isa, threads[i], t)) continue;
+    size_t used = strlen(t->name);
+    snprintf(t->name + used, sizeof t->name - used, ", %d thread%s", threads[i], threads[i] > 1 ? "s" : "");
+    ck->crew_count++;
+  }
+  return 0;
+}
+
+static void close_targets(checker *ck) {
+  for (int i = 0; i < ck->target_count; i++) target_close(&ck->targets[i]);
+  for (int i = 0; i < ck->crew_count; i++) target_close(&ck->crews[i]);
+  target_close(&ck->ref);
+}
+
+/* ---- cases ---------------------------------------------------------------------------------------- */
+typedef struct {
+  char **text;
+  int count;
+} case_list;
+
+static void list_add(case_list *l, const char *text) {
+  char **more = realloc(l->text, (size_t)(l->count + 1) * sizeof *more), *copy = malloc(strlen(text) + 1);
+  if (!more || !copy) {
+    fprintf(stderr, "ambi check: no memory for the cases\n");
+    exit(2);
+  }
+  l->text = more;
+  l->text[l->count++] = strcpy(copy, text);
+}
+
+/* NAME=* stands for one case per value of that enum. */
+static void list_expand(case_list *l, const ambi_op_info *info, const char *text) {
+  char one[512], name[64] = "";
+  const char *star = strstr(text, "=*");
+  const ambi_attr_info *a = NULL;
+  if (star) {
+    const char *begin = star;
+    while (begin > text && begin[-1] != ' ') begin--;
+    snprintf(name, sizeof name, "%.*s", (int)(star - begin), begin);
+  }
+  for (int i = 0; i < info->attrs && star; i++)
+    if (!strcmp(info->attr[i].name, name) && info->attr[i].type == AMBI_ATTR_ENUM) a = &info->attr[i];
+  if (!a) list_add(l, text);
+  for (int i = 0; a && a->names[i]; i++) {
+    snprintf(one, sizeof one, "%.*s=%s%s", (int)(star - text), text, a->names[i], star + 2);
+    list_add(l, one);
+  }
+}
+
+static case_list list_cases(const checker *ck, const ambi_op_info *info, int is_long) {
+  case_list l = {0};
+  size_t n = strlen(info->name);
+  if (ck->text && !is_long) list_add(&l, ck->text);
+  for (int i = 0; i < CASES && !ck->text; i++)
+    if (cases[i].is_long == is_long && !strncmp(cases[i].text, info->name, n) && cases[i].text[n] == ' ')
+      list_expand(&l, info, cases[i].text);
+  return l;
+}
+
+static void list_free(case_list *l) {
+  for (int i = 0; i < l->count; i++) free(l->text[i]);
+  free(l->text);
+}
+
+/* ---- one op --------------------------------------------------------------------------------------- */
+/* Every gradient must have been seen to be non-zero somewhere: one that is dropped and never needed would agree. */
+static void check_coverage(group *g, const ambi_op_info *info, uint32_t proven) {
+  for (int s = 0; s < info->slots; s++) {
+    if ((info->slot[s].flags & (AMBI_SLOT_OUTPUT | AMBI_SLOT_NO_GRAD)) || (proven & AMBI_BIT(s))) continue;
+    group_fail(g, info->name, "", "no case gives %s a gradient other than zero", info->slot[s].name);
+  }
+}
+
+static void check_reference(checker *ck, const ambi_op_info *info, const case_list *l) {
+  uint32_t proven = 0;
+  group g = group_begin(ck, info->name, "f64", "derivatives");
+  for (int i = 0; i < l->count; i++) check_differences(&g, l->text[i], &proven);
+  if (!ck->text) check_coverage(&g, info, proven);
+  group_end(&g);
+}
+
+/* Whether the device has any kernel for any of these cases; a line says so when not. */
+static int has_kernels(checker *ck, const ambi_op_info *info, const case_list *l) {
+  char err[400], why[400] = "";
+  for (int i = 0; i < l->count; i++) {
+    ambi_op op;
+    if (case_parse(l->text[i], AMBI_F32, &op, err, sizeof err)) return 1; /* reported where it is run */
+    if (ambi_check(ck->targets[0].dev, &op) != AMBI_UNSUPPORTED) return 1;
+    snprintf(why, sizeof why, "%s", ambi_error());
+  }
+  printf("%-14s skipped: %s\n", info->name, why);
+  ck->skipped++;
+  return 0;
+}
+
+/* Cases large enough to be split between threads are there for that, in two dtypes. */
+static int runs_in(const char *text, int m) {
+  ambi_op op;
+  char err[8];
+  if (m == F32_MIX || m == BF16_MIX || case_parse(text, AMBI_F32, &op, err, sizeof err)) return 1;
+  for (int s = 0; s < AMBI_MAX_PRIMALS; s++)
+    if (ambi_numel(&op.t[s]) > 30000) return 0;
+  return 1;
+}
+
+static void check_mix(checker *ck, const ambi_op_info *info, const case_list *l, int m) {
+  group g[2] = {group_begin(ck, info->name, mixes[m].name, "forward"),
+                group_begin(ck, info->name, mixes[m].name, "backward")};
+  for (int i = 0; i < l->count; i++)
+    if (runs_in(l->text[i], m) || ck->text) check_kernels(g, l->text[i], &mixes[m]);
+  group_end(&g[0]);
+  group_end(&g[1]);
+  if (m != F32_MIX && m != BF16_MIX) return;
+  group bits = group_begin(ck, info->name, mixes[m].name, "same bits");
+  for (int i = 0; i < l->count; i++) check_determinism(&bits, l->text[i], &mixes[m]);
+  group_end(&bits);
+}
+
+/* One op stands for all here: they share the stores. */
+static void check_cache(checker *ck) {
+  for (int m = F32_MIX; m <= BF16_MIX; m += BF16_MIX - F32_MIX) {
+    group g = group_begin(ck, "unary", mixes[m].name, "past cache");
+    check_past_cache(&g, &mixes[m]);
+    group_end(&g);
+  }
+}
+
+static void check_op(checker *ck, ambi_kind kind) {
+  const ambi_op_info *info = ambi_op_get_info(kind);
+  case_list l = list_cases(ck, info, 0), longer = list_cases(ck, info, 1);
+  if (l.count == 0) {
+    printf("FAIL  %s: cases.def has no case for it\n", info->name);
+    ck->failed++;
+  }
+  if (info->backward) check_reference(ck, info, &l);
+  if (l.count && has_kernels(ck, info, &l)) {
+    for (int m = 0; m < MIXES; m++) check_mix(ck, info, &l, m);
+    group sums = group_begin(ck, info->name, "f32", "long sums");
+    for (int i = 0; i < longer.count; i++) check_long_sums(&sums, longer.text[i], &mixes[F32_MIX]);
+    group_end(&sums);
+    if (!ck->text) check_elementwise(ck, kind);
+    if (!ck->text && kind == AMBI_UNARY) check_cache(ck);
+  }
+  list_free(&l);
+  list_free(&longer);
+}
+
+static void check_vectors(checker *ck) {
+  vectors_result r = {0};
+  const char *dir = ck->vectors ? ck->vectors : vectors_default_dir();
+  if (!dir) {
+    printf("vectors: skipped: there is no ../shared/vectors; --vectors DIR says where they are\n");
+    ck->skipped++;
+    return;
+  }
+  vectors_check(&ck->targets[0], &ck->ref, dir, ck->op, ck->verbose, &r);
+  ck->passed += r.passed;
+  ck->failed += r.failed;
+  ck->skipped += r.skipped;
+}
+
+/* ---- the command ---------------------------------------------------------------------------------- */
+/* 0, or 2 with a sentence on stderr. */
+static int check_arguments(const checker *ck) {
+  char names[512], err[800];
+  ambi_op op;
+  if (ck->op && case_find_op(ck->op) == AMBI_OP_NONE) {
+    fprintf(stderr, "ambi check: there is no op '%s': one of %s\n", ck->op, case_list_ops(names, sizeof names));
+    return 2;
+  }
+  if (ck->text && case_parse(ck->text, AMBI_F32, &op, err, sizeof err)) {
+    fprintf(stderr, "ambi check: --case: %s\n", err);
+    return 2;
+  }
+  if (ck->isa && strcmp(ck->device, "cpu")) {
+    fprintf(stderr, "ambi check: --isa is for the device cpu, not %s\n", ck->device);
+    return 2;
+  }
+  return 0;
+}
+
+static int run_checks(checker *ck) {
+  if (target_open("ref", NULL, 0, &ck->ref)) {
+    fprintf(stderr, "ambi check: %s\n", ambi_error());
+    return 2;
+  }
+  if (open_targets(ck)) return close_targets(ck), 2;
+  ambi_op op = {0};
+  if (ck->text && case_parse(ck->text, AMBI_F32, &op, (char[8]){0}, 8)) return 2;
+  for (int k = 1; k < AMBI_KINDS; k++) {
+    const ambi_op_info *info = ambi_op_get_info((ambi_kind)k);
+    if (!info || (ck->op && strcmp(ck->op, info->name)) || (ck->text && (int)op.kind != k)) continue;
+    check_op(ck, (ambi_kind)k);
+  }
+  if (ck->vectors || !ck->text) check_vectors(ck);
+  close_targets(ck);
+  printf("%lld passed, %lld failed", (long long)ck->passed, (long long)ck->failed);
+  if (ck->skipped) printf(", %lld skipped", (long long)ck->skipped);
+  printf("\n");
+  return ck->failed > 0;
+}
+
+int check_main(int argc, char **argv) {
+  static checker ck;
+  ck = (checker){.seed = 1, .terminal = is_terminal()};
+  setvbuf(stdout, NULL, _IOLBF, 1 << 16); /* should a kernel crash, what came before is still seen */
+  const option options[] = {
+      {"op", OPT_STRING, &ck.op, "OP", "only that op"},
+      {"case", OPT_STRING, &ck.text, "TEXT", "only this case, as \"rmsnorm x=7x33 w=33\""},
+      {"seed", OPT_INT, &ck.seed, "N", "of the random values (1)"},
+      {"isa", OPT_STRING, &ck.isa, "ISA", "cpu: only this instruction set"},
+      {"exhaustive", OPT_FLAG, &ck.exhaustive, NULL, "all 2^32 arguments of each function"},
+      {"vectors", OPT_STRING, &ck.vectors, "DIR", "ops.json and ops.safetensors to agree with (../shared/vectors)"},
+      {"verbose", OPT_FLAG, &ck.verbose, NULL, "every check, every failure"},
+      {0}};
+  const command_line spec = {"ambi check",
+                             "[DEVICE]",
+                             "Proves the kernels of this machine: the reference against finite differences, and every\n"
+                             "kernel of DEVICE (cpu) against the reference, forward and backward, in every dtype and\n"
+                             "layout. Exit status 0: all passed; 1: something failed; 2: nothing could be run.",
+                             options,
+                             NULL,
+                             1};
+  ck.device = "cpu";
+  int rc = options_parse(&spec, argc, argv, &ck.device);
+  if (rc < 0) rc = check_arguments(&ck);
+  return rc ? rc : run_checks(&ck);
+}

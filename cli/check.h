@@ -1,0 +1,60 @@
+/* check.h -- `ambi check`: what its parts share. check.c walks ops and cases; each part below proves one thing. */
+#ifndef CLI_CHECK_H
+#define CLI_CHECK_H
+#include "exec.h"
+#include "trial.h"
+
+enum { MAX_TARGETS = 6 };
+
+typedef struct {
+  const char *device, *op, *text, *isa, *vectors;
+  int64_t seed;
+  int exhaustive, verbose;
+  target ref;
+  target targets[MAX_TARGETS]; /* the device under test, once per instruction set it can be held to    */
+  int target_count;
+  target crews[3]; /* the same with 1, 2 and 7 threads, where threads can be chosen                    */
+  int crew_count;
+  int64_t passed, failed, skipped;
+  int terminal; /* stdout is one: progress may be shown                                                */
+} checker;
+
+/* One line of the report: an op, a dtype, a pass. A check is one run of one kernel, compared in full. */
+typedef struct {
+  checker *ck;
+  char name[64];
+  int64_t passed, failed, skipped;
+  double worst; /* largest error, as a part of what is allowed */
+  char reason[400];
+} group;
+
+group group_begin(checker *ck, const char *op, const char *dtype, const char *what);
+void group_end(group *g);
+void group_pass(group *g, double worst);
+void group_skip(group *g, const char *reason);
+/* A failure: what went wrong, then the case and the kernel. */
+void group_fail(group *g, const char *text, const char *kernel, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* ---- the parts ------------------------------------------------------------------------------------ */
+/* fd.c: the reference's gradients against finite differences of its own forward pass. `proven` collects the inputs
+ * whose gradient was seen to be non-zero. */
+void check_differences(group *g, const char *text, uint32_t *proven);
+/* check_kernel.c: kernels against the reference in every layout, pass and choice of gradients; g[0] forward, g[1]
+ * backward. */
+void check_kernels(group *g, const char *text, const mix *m);
+/* check_kernel.c: sums of many equal terms, whose error must not grow with their number. */
+void check_long_sums(group *g, const char *text, const mix *m);
+/* check_kernel.c: outputs too large for the cache, which a CPU stores past it. */
+void check_past_cache(group *g, const mix *m);
+/* check_bits.c: the same bits again, and for every number of threads. */
+void check_determinism(group *g, const char *text, const mix *m);
+/* check_ulp.c: elementwise functions over the whole range of their arguments, conversions bit by bit. */
+void check_elementwise(checker *ck, ambi_kind kind);
+
+/* ---- comparing (check_compare.c) ------------------------------------------------------------------ */
+/* Judges a finished run against the reference values `ref` (t->ref, or others of the same shapes): counts one pass, one
+ * failure or one skip. label says which variant it was. */
+void judge(group *g, const trial *t, const target *dev, const exec *e, double *const *ref, const char *label);
+
+#endif

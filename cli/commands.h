@@ -1,0 +1,11 @@
+/* commands.h -- the commands of `ambi`. argv[0] is the command's name; the result is the exit status:
+ * 0 all well, 1 something failed, 2 the command line is wrong. */
+#ifndef CLI_COMMANDS_H
+#define CLI_COMMANDS_H
+
+int info_main(int argc, char **argv);
+int check_main(int argc, char **argv);
+int bench_main(int argc, char **argv);
+int docs_main(int argc, char **argv);
+
+#endif

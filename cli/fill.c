@@ -1,0 +1,102 @@
+/* fill.c -- random values that suit each op: inside the domain of its functions, away from their kinks, and of a size
+ * that keeps sums well inside f16. What is not in the table is normal(0, 1). */
+#include <math.h>
+#include <string.h>
+
+#include "case.h"
+#include "values.h"
+
+typedef double draw(rng *r, const ambi_op *op, double low, double high);
+
+static double draw_uniform(rng *r, const ambi_op *op, double low, double high) {
+  (void)op;
+  return rng_uniform(r, low, high);
+}
+
+/* -e^t, t uniform: time constants from the very long to the very short (zero-order hold needs small |dA| too). With the
+ * attribute a_log the slot holds t itself. */
+static double draw_decay(rng *r, const ambi_op *op, double low, double high) {
+  double t = rng_uniform(r, low, high);
+  return case_attr(op, "a_log") != 0 ? t : -exp(t);
+}
+
+static double draw_square(rng *r, const ambi_op *op, double low, double high) {
+  double v = rng_normal(r);
+  (void)op, (void)low;
+  return high * v * v;
+}
+
+static double draw_integer(rng *r, const ambi_op *op, double low, double high) {
+  (void)op;
+  return floor(rng_uniform(r, low, high + 1));
+}
+
+/* Kinks of piecewise functions lie at multiples of 1/2 here (so do the a and b of the cases): finite differences need a
+ * smooth neighbourhood, so nothing comes nearer to one than 1/50. */
+static double off_kinks(double x) {
+  double nearest = round(2 * x) / 2, distance = x - nearest;
+  return fabs(distance) >= 0.02 ? x : nearest + (distance < 0 ? -0.02 : 0.02) + distance;
+}
+
+static double draw_argument(rng *r, const ambi_op *op, double low, double high) {
+  double x = off_kinks(2.5 * rng_normal(r));
+  int f = op->kind == AMBI_UNARY ? (int)case_attr(op, "function") : AMBI_SILU;
+  (void)low, (void)high;
+  if (f == AMBI_LOG || f == AMBI_SQRT || f == AMBI_RSQRT) return 0.2 + fabs(x);
+  return f == AMBI_RECIPROCAL ? copysign(0.4 + fabs(x), x) : x;
+}
+
+typedef struct {
+  const char *op, *slot;
+  draw *draw;
+  double low, high;
+} distribution;
+
+static const distribution distributions[] = {
+    {"unary", "x", draw_argument, 0, 0},
+    {"gated", "g", draw_argument, 0, 0},
+    {"selective_scan", "a", draw_decay, -7, 0.7},
+    {"selective_scan", "delta", draw_uniform, 0.2, 0.9},
+    {"selective_scan", "delta_bias", draw_uniform, -0.15, 0.15}, /* delta + bias stays positive without softplus */
+    {"adamw", "m", draw_uniform, -0.1, 0.1},
+    {"adamw", "v", draw_square, 0, 0.01},
+    {"adamw", "g", draw_uniform, -0.3, 0.3},
+    {"adamw", "lr", draw_uniform, 1e-3, 1e-1},
+    {"adamw", "step", draw_integer, 1, 9},
+    {"adamw", "scale", draw_uniform, 0.25, 1},
+    {"adamw", "skip", draw_integer, 0, 1},
+};
+
+static const distribution *find_distribution(const char *op, const char *slot) {
+  for (size_t i = 0; i < sizeof distributions / sizeof *distributions; i++)
+    if (!strcmp(distributions[i].op, op) && !strcmp(distributions[i].slot, slot)) return &distributions[i];
+  return NULL;
+}
+
+/* Sequence numbers along the last axis: never falling, a new one about every sixth step, some of length one. */
+static void fill_sequences(const ambi_tensor *t, rng *r, double *v) {
+  int64_t n = ambi_numel(t), length = t->ndim ? t->shape[t->ndim - 1] : 1;
+  double id = 0;
+  for (int64_t i = 0; i < n; i++) {
+    id = i % length == 0 ? 0 : id + (rng_next(r) % 6 == 0);
+    v[i] = id;
+  }
+}
+
+void values_fill(const ambi_op *op, int slot, uint64_t seed, double *v) {
+  const ambi_op_info *info = ambi_op_get_info(op->kind);
+  const char *name = info->slot[slot % AMBI_MAX_PRIMALS].name;
+  const distribution *d = slot < AMBI_MAX_PRIMALS ? find_distribution(info->name, name) : NULL;
+  const ambi_tensor *t = &op->t[slot % AMBI_MAX_PRIMALS];
+  rng r = {seed * 1000003u + (uint64_t)slot};
+  if (!strcmp(name, "seq_idx")) {
+    fill_sequences(t, &r, v);
+    return;
+  }
+  for (int64_t i = 0, n = ambi_numel(t); i < n; i++) {
+    if (seed == CONSTANT)
+      v[i] = i == 0 ? (d ? d->draw(&r, op, d->low, d->high) : 1.1) : v[0];
+    else
+      v[i] = d ? d->draw(&r, op, d->low, d->high) : rng_normal(&r);
+  }
+}

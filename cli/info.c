@@ -1,0 +1,250 @@
+/* info.c -- `ambi info`: what this build can do here. Everything is asked of the library; no op is known by name. */
+#include <ambi/ambi.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "case.h"
+#include "commands.h"
+#include "options.h"
+#include "print.h"
+#include "reflect.h"
+
+static const char *const device_names[] = {"cpu", "ref"};
+enum { DEVICES = sizeof device_names / sizeof *device_names };
+
+static const char *pass_name(ambi_pass p) { return p == AMBI_BACKWARD ? "backward" : "forward"; }
+
+static void bytes_text(uint64_t n, char *out, size_t room) {
+  if (n == 0)
+    snprintf(out, room, "unknown");
+  else if (n < 1 << 20)
+    snprintf(out, room, "%llu KiB", (unsigned long long)(n >> 10));
+  else
+    snprintf(out, room, "%.4g MiB", (double)n / (1 << 20));
+}
+
+/* ---- text ------------------------------------------------------------------------------------------- */
+
+static void print_device(const char *name, const ambi_device_info *i) {
+  char cache[32];
+  bytes_text(i->cache_bytes, cache, sizeof cache);
+  printf("device %s\n  isa %s, %d thread%s, last-level cache %s\n", name, i->isa, i->threads,
+         i->threads == 1 ? "" : "s", cache);
+  if (i->features && *i->features) printf("  %s\n", i->features);
+  printf("\n");
+}
+
+static void print_kernels(const char *name, const ambi_device *dev, ambi_kind only) {
+  table t = {.columns = 6};
+  ambi_kernel_info k;
+  table_row(&t, "op", "pass", "isa", "sums in", "same bits", "kernel");
+  for (int32_t i = 0; ambi_device_kernel(dev, i, &k) == AMBI_OK; i++) {
+    const ambi_op_info *op = ambi_op_get_info(k.kind);
+    if (!op || (only && k.kind != only)) continue;
+    table_row(&t, op->name, pass_name(k.pass), k.isa, ambi_dtype_name(k.accumulator),
+              k.deterministic ? "every run" : "no promise", k.name);
+  }
+  printf("kernels of %s, best first within an op%s\n", name, t.rows > 1 ? "" : ": none");
+  if (t.rows > 1) table_print(&t, "  ");
+  printf("\n");
+  table_free(&t);
+}
+
+static void print_ops(void) {
+  table t = {.columns = 3};
+  table_row(&t, "op", "backward", "formula");
+  for (int k = 1; k < AMBI_KINDS; k++) {
+    const ambi_op_info *op = ambi_op_get_info((ambi_kind)k);
+    if (op) table_row(&t, op->name, op->backward ? "yes" : "none", op->formula);
+  }
+  printf("ops (`ambi info OP` says more)\n");
+  table_print(&t, "  ");
+  printf("\n");
+  table_free(&t);
+}
+
+static void print_op(ambi_kind kind) {
+  const ambi_op_info *op = ambi_op_get_info(kind);
+  table slots = {.columns = 4}, attrs = {.columns = 4};
+  printf("%s\n  formula   %s\n", op->name, op->formula);
+  printf("  gradient  %s\n", op->backward ? op->gradient : "none: the op has no backward pass");
+  if (op->doc && *op->doc) printf("  %s\n", op->doc);
+  reflect_slots(op, &slots);
+  printf("\nslots\n");
+  table_print(&slots, "  ");
+  reflect_attrs(op, &attrs);
+  if (attrs.rows > 1) {
+    printf("\nattributes (0 means the default, unless 0 is a choice)\n");
+    table_print(&attrs, "  ");
+  }
+  if (op->in_place && op->in_place[0][0] >= 0) {
+    char pairs[200];
+    printf("\nin place  %s\n", reflect_in_place(kind, pairs, sizeof pairs));
+  }
+  printf("\n");
+  table_free(&slots);
+  table_free(&attrs);
+}
+
+static void print_text(ambi_device *const *dev, ambi_kind only) {
+  uint32_t v = ambi_version();
+  if (only)
+    print_op(only);
+  else
+    printf("ambi %u.%u.%u\n\n", v / 10000, v / 100 % 100, v % 100);
+  for (int d = 0; d < DEVICES; d++) {
+    ambi_device_info i;
+    if (only || !dev[d] || ambi_device_get_info(dev[d], &i) != AMBI_OK) continue;
+    print_device(device_names[d], &i);
+  }
+  if (!only) print_ops();
+  for (int d = 0; d < DEVICES; d++) {
+    if (dev[d]) print_kernels(device_names[d], dev[d], only);
+  }
+}
+
+/* ---- JSON: one object --------------------------------------------------------------------------------- */
+
+static void json_pair(const char *comma, const char *key, const char *value) {
+  printf("%s\"%s\":", comma, key);
+  print_json_string(stdout, value);
+}
+
+static void json_slots(const ambi_op_info *op) {
+  printf(",\"slots\":[");
+  for (int s = 0; s < op->slots; s++) {
+    char flags[80];
+    json_pair(s ? ",{" : "{", "name", op->slot[s].name);
+    json_pair(",", "shape", op->slot[s].shape);
+    json_pair(",", "flags", reflect_flags(op->slot[s].flags, flags, sizeof flags));
+    json_pair(",", "doc", op->slot[s].doc);
+    printf("}");
+  }
+  printf("]");
+}
+
+static void json_attrs(const ambi_op_info *op) {
+  printf(",\"attributes\":[");
+  for (int i = 0; i < op->attrs; i++) {
+    const ambi_attr_info *a = &op->attr[i];
+    json_pair(i ? ",{" : "{", "name", a->name);
+    json_pair(",", "type", reflect_attr_type(a));
+    const struct {
+      const char *key;
+      double value;
+    } numbers[] = {{"default", a->def}, {"min", a->min}, {"max", a->max}};
+    for (int n = 0; n < 3; n++) {
+      printf(",\"%s\":", numbers[n].key);
+      print_json_number(stdout, numbers[n].value);
+    }
+    printf(",\"names\":[");
+    for (int n = 0; a->names && a->names[n]; n++) {
+      if (n) printf(",");
+      print_json_string(stdout, a->names[n]);
+    }
+    json_pair("],", "doc", a->doc);
+    printf("}");
+  }
+  printf("]");
+}
+
+static void json_ops(ambi_kind only) {
+  const char *comma = "";
+  printf(",\"ops\":[");
+  for (int k = 1; k < AMBI_KINDS; k++) {
+    const ambi_op_info *op = ambi_op_get_info((ambi_kind)k);
+    if (!op || (only && k != (int)only)) continue;
+    printf("%s{", comma);
+    json_pair("", "name", op->name);
+    json_pair(",", "formula", op->formula);
+    json_pair(",", "gradient", op->gradient);
+    json_pair(",", "doc", op->doc);
+    printf(",\"backward\":%s", op->backward ? "true" : "false");
+    json_slots(op);
+    json_attrs(op);
+    printf("}");
+    comma = ",";
+  }
+  printf("]");
+}
+
+static void json_kernels(const ambi_device *dev, ambi_kind only) {
+  ambi_kernel_info k;
+  const char *comma = "";
+  printf(",\"kernels\":[");
+  for (int32_t i = 0; ambi_device_kernel(dev, i, &k) == AMBI_OK; i++) {
+    const ambi_op_info *op = ambi_op_get_info(k.kind);
+    if (!op || (only && k.kind != only)) continue;
+    printf("%s{", comma);
+    json_pair("", "op", op->name);
+    json_pair(",", "pass", pass_name(k.pass));
+    json_pair(",", "isa", k.isa);
+    json_pair(",", "accumulator", ambi_dtype_name(k.accumulator));
+    json_pair(",", "name", k.name);
+    printf(",\"deterministic\":%s}", k.deterministic ? "true" : "false");
+    comma = ",";
+  }
+  printf("]");
+}
+
+static void print_json(ambi_device *const *dev, ambi_kind only) {
+  const char *comma = "";
+  printf("{\"version\":%u,\"devices\":[", ambi_version());
+  for (int d = 0; d < DEVICES; d++) {
+    ambi_device_info i;
+    if (!dev[d] || ambi_device_get_info(dev[d], &i) != AMBI_OK) continue;
+    printf("%s{", comma);
+    json_pair("", "name", device_names[d]);
+    json_pair(",", "isa", i.isa);
+    json_pair(",", "features", i.features);
+    printf(",\"threads\":%d,\"cache_bytes\":%llu", i.threads, (unsigned long long)i.cache_bytes);
+    json_kernels(dev[d], only);
+    printf("}");
+    comma = ",";
+  }
+  printf("]");
+  json_ops(only);
+  printf("}\n");
+}
+
+/* ---- the command --------------------------------------------------------------------------------------- */
+
+int info_main(int argc, char **argv) {
+  int json = 0;
+  const char *op_name = NULL, *isa = NULL;
+  int64_t threads = 0;
+  const option options[] = {{"json", OPT_FLAG, &json, NULL, "one JSON object instead of tables"},
+                            {"isa", OPT_STRING, &isa, "ISA", "as if the CPU had no more than this: baseline, avx2, .."},
+                            {"threads", OPT_INT, &threads, "N", "threads of the CPU device; 0: all cores"},
+                            {0}};
+  const command_line spec = {
+      "ambi info",
+      "[OP]",
+      "Devices, what was found on them, their kernels, and the ops. With OP: its formula, slots and attributes.",
+      options,
+      NULL,
+      1};
+  int rc = options_parse(&spec, argc, argv, &op_name);
+  if (rc >= 0) return rc;
+  ambi_kind only = op_name ? case_find_op(op_name) : AMBI_OP_NONE;
+  if (op_name && !only) {
+    char list[600];
+    fprintf(stderr, "ambi info: there is no op '%s'; there are %s\n", op_name, case_list_ops(list, sizeof list));
+    return 2;
+  }
+  ambi_device *dev[DEVICES] = {NULL};
+  const ambi_device_options o = {.threads = (int32_t)threads, .max_isa = isa};
+  for (int d = 0; d < DEVICES; d++) {
+    if (ambi_device_open(device_names[d], &o, &dev[d]) == AMBI_OK) continue;
+    fprintf(stderr, "ambi info: device %s: %s\n", device_names[d], ambi_error());
+    rc = 1;
+  }
+  if (json)
+    print_json(dev, only);
+  else
+    print_text(dev, only);
+  for (int d = 0; d < DEVICES; d++) {
+    if (dev[d]) ambi_device_close(dev[d]);
+  }
+  return rc < 0 ? 0 : rc;
+}

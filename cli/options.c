@@ -1,0 +1,99 @@
+/* options.c -- the one parser of command-line options. */
+#include "options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void options_help(const command_line *c) {
+  printf("usage: %s%s%s%s\n\n%s\n", c->name, c->options ? " [OPTIONS]" : "", *c->operands ? " " : "", c->operands,
+         c->doc);
+  if (c->options) printf("\noptions:\n");
+  for (const option *o = c->options; o && o->name; o++) {
+    char left[64];
+    snprintf(left, sizeof left, "--%s%s%s", o->name, o->arg ? " " : "", o->arg ? o->arg : "");
+    printf("  %-20s %s\n", left, o->doc);
+  }
+  if (c->options) printf("  %-20s %s\n", "--help", "this text");
+  if (c->notes) printf("\n%s\n", c->notes);
+}
+
+__attribute__((format(printf, 2, 3))) static int fail(const command_line *c, const char *format, ...) {
+  va_list ap;
+  va_start(ap, format);
+  fprintf(stderr, "%s: ", c->name);
+  vfprintf(stderr, format, ap);
+  fprintf(stderr, "; see `%s --help`\n", c->name);
+  va_end(ap);
+  return 2;
+}
+
+static int store(const option *o, const char *text) {
+  char *end = NULL;
+  errno = 0;
+  if (o->type == OPT_STRING) {
+    *(const char **)o->target = text;
+    return 1;
+  }
+  if (o->type == OPT_INT) {
+    long long v = strtoll(text, &end, 10);
+    *(int64_t *)o->target = v;
+  } else {
+    double v = strtod(text, &end);
+    if (!isfinite(v)) return 0;
+    *(double *)o->target = v;
+  }
+  return end != text && *end == 0 && errno == 0;
+}
+
+/* Finds `--name` or `--name=value` in the table; *value points after '=' or is NULL. */
+static const option *find(const command_line *c, const char *arg, const char **value) {
+  const char *eq = strchr(arg, '=');
+  size_t n = eq ? (size_t)(eq - arg) : strlen(arg);
+  *value = eq ? eq + 1 : NULL;
+  for (const option *o = c->options; o && o->name; o++) {
+    if (strlen(o->name) == n && memcmp(o->name, arg, n) == 0) return o;
+  }
+  return NULL;
+}
+
+/* One option at argv[*i]; -1 to go on. */
+static int parse_option(const command_line *c, int argc, char **argv, int *i) {
+  const char *arg = argv[*i], *value;
+  if (strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0) {
+    options_help(c);
+    return 0;
+  }
+  const option *o = arg[1] == '-' ? find(c, arg + 2, &value) : NULL;
+  if (!o) return fail(c, "there is no option %s", arg);
+  if (o->type == OPT_FLAG) {
+    if (value) return fail(c, "--%s takes no value, got '%s'", o->name, value);
+    *(int *)o->target = 1;
+    return -1;
+  }
+  if (!value) {
+    if (*i + 1 >= argc) return fail(c, "--%s needs a value: %s", o->name, o->arg);
+    value = argv[++*i];
+  }
+  if (!store(o, value)) return fail(c, "--%s wants a number, got '%s'", o->name, value);
+  return -1;
+}
+
+int options_parse(const command_line *c, int argc, char **argv, const char **operand) {
+  int operands = 0, only_operands = 0;
+  for (int i = 1; i < argc; i++) {
+    if (!only_operands && strcmp(argv[i], "--") == 0) {
+      only_operands = 1;
+    } else if (!only_operands && argv[i][0] == '-' && argv[i][1]) {
+      int rc = parse_option(c, argc, argv, &i);
+      if (rc >= 0) return rc;
+    } else {
+      if (operands == c->max_operands) return fail(c, "one argument too many: '%s'", argv[i]);
+      operand[operands++] = argv[i];
+    }
+  }
+  return -1;
+}

@@ -1,0 +1,25 @@
+/* print.h -- output that several commands share: aligned tables, JSON strings and numbers. */
+#ifndef CLI_PRINT_H
+#define CLI_PRINT_H
+#include <stdio.h>
+
+enum { TABLE_COLUMNS = 12 };
+
+/* table t = {.columns = 2}; table_row(&t, "op", "doc"); .. table_print(&t, "  "); table_free(&t); */
+typedef struct {
+  int columns, rows, room;
+  char **cell;
+} table;
+
+/* One `const char *` per column, copied; NULL prints as nothing. Out of memory ends the program with status 1. */
+void table_row(table *t, const char *first, ...);
+/* Columns as wide as their longest cell; a line of dashes under the first row. */
+void table_print(const table *t, const char *indent);
+/* The same as Markdown, `|` escaped. */
+void table_print_markdown(const table *t, FILE *out);
+void table_free(table *t);
+
+void print_json_string(FILE *out, const char *s); /* NULL: null        */
+void print_json_number(FILE *out, double v);      /* not finite: null  */
+
+#endif

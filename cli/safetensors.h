@@ -1,0 +1,45 @@
+/* safetensors.h -- a reader of .safetensors files that believes nothing it has not checked.
+ *
+ *   8 bytes, little-endian: N     N bytes of JSON: {"name": {"dtype", "shape", "data_offsets": [begin, end]}, ..} data
+ *
+ *   char err[200];
+ *   safetensors *f = safetensors_open("model.safetensors", err, sizeof err);        NULL: err says why
+ *   const safetensors_tensor *t = safetensors_find(f, "lm_head.weight");
+ *   .. t->data, t->bytes ..
+ *   safetensors_close(f);
+ *
+ * Refused: a header longer than the file or than 100 MB, JSON that json.h refuses, an unknown dtype, a shape whose
+ * bytes are not end - begin, offsets outside the file, and tensors that overlap or leave holes (as the format demands).
+ * `data` is as aligned as the file made it, which may be not at all: copy elements out with memcpy.
+ * Nothing here depends on the rest of ambi but json.h. */
+#ifndef CLI_SAFETENSORS_H
+#define CLI_SAFETENSORS_H
+#include <stddef.h>
+#include <stdint.h>
+
+#define SAFETENSORS_MAX_DIMS 8
+
+typedef struct {
+  const char *name;
+  const char
+      *dtype; /* "F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U64", .. "U8", "BOOL", "F8_E4M3", "F8_E5M2" */
+  int ndim;
+  int64_t shape[SAFETENSORS_MAX_DIMS];
+  int64_t count;    /* elements                      */
+  const void *data; /* little-endian, row-major      */
+  uint64_t bytes;
+} safetensors_tensor;
+
+typedef struct safetensors safetensors;
+
+safetensors *safetensors_open(const char *path, char *err, size_t n);
+/* The same over bytes that the caller keeps alive and unchanged until safetensors_close. */
+safetensors *safetensors_from_memory(const void *bytes, size_t size, char *err, size_t n);
+void safetensors_close(safetensors *f); /* NULL is fine */
+
+size_t safetensors_count(const safetensors *f);
+const safetensors_tensor *safetensors_at(const safetensors *f, size_t i);           /* in order of name */
+const safetensors_tensor *safetensors_find(const safetensors *f, const char *name); /* NULL: none       */
+const char *safetensors_metadata(const safetensors *f, const char *key);            /* NULL: none       */
+
+#endif

@@ -1,0 +1,182 @@
+/* scale.c -- how large the terms are that an output is summed from, and the error that follows.
+ *
+ * A sum of rounded products errs in proportion to the sum of the |terms|, not to the result, which may cancel. For ops
+ * that are sums of products that sum is the op itself applied to absolute values; the others are written out below.
+ *
+ *   |error| <= u_storage |ref| + tiny + (u (16 + 2 log2 n + steps) + 6 sqrt(n) 2^-53) mag
+ *
+ * u_storage rounds the result once; tiny is half a denormal of the storage dtype. u is the unit roundoff of the
+ * arithmetic. A term is a product of at most six factors, one of them a function good to 4 ulp = 8u: 14u, and 2u more
+ * for combining it. A blocked or pairwise sum of n terms adds log2 n, and the statistics inside a normalisation are
+ * such a sum themselves: 2 log2 n. A recurrence passes a term on from step to step, see scan_magnitudes. The reference
+ * adds naively in f64 and errs itself, by 6 sqrt(n) 2^-53 with a probability beyond doubt (Higham and Mary 2019). */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "case.h"
+#include "trial.h"
+#include "values.h"
+
+double trial_tolerance(const trial *t, double ref, double mag, ambi_dtype dtype, double u) {
+  return value_unit(dtype) * fabs(ref) + value_tiny(dtype) + (u * t->growth + t->own) * mag;
+}
+
+static int64_t numel(const trial *t, int s) { return ambi_numel(&t->op.t[s % AMBI_MAX_PRIMALS]); }
+
+static double largest(const double *v, int64_t n) {
+  double m = 0;
+  for (int64_t i = 0; i < n; i++) m = fmax(m, fabs(v[i]));
+  return m;
+}
+
+/* ---- sums of products: the op applied to absolute values ----------------------------------------- */
+static void absolute_inputs(const trial *t, uint32_t keep, double **in) {
+  for (int s = 0; s < AMBI_SLOTS; s++) {
+    in[s] = NULL;
+    if (!t->in[s]) continue;
+    in[s] = values_new(numel(t, s));
+    for (int64_t i = 0; i < numel(t, s); i++) in[s][i] = keep & AMBI_BIT(s) ? t->in[s][i] : fabs(t->in[s][i]);
+  }
+}
+
+static void free_all(double **v) {
+  for (int s = 0; s < AMBI_SLOTS; s++) free(v[s]);
+}
+
+/* Adds to mag the |answer| of either pass of op `o` (the trial's, or a linear relative of it) to `in`. */
+static void add_answer(const target *ref, trial *t, const ambi_op *o, ambi_pass pass, double *const *in) {
+  trial relative = *t;
+  exec e;
+  relative.op = *o;
+  if (trial_reference(ref, &relative, pass, in, &e) == 0)
+    for (int s = 0; s < AMBI_SLOTS; s++)
+      for (int64_t i = 0, n = e.out[s] ? numel(t, s) : 0; i < n; i++) t->mag[s][i] += fabs(e.out[s][i]);
+  exec_free(&e);
+}
+
+static void absolute_magnitudes(const target *ref, trial *t, uint32_t keep) {
+  double *in[AMBI_SLOTS];
+  ambi_op op = t->op;
+  for (int a = 0; a < t->info->attrs; a++) {
+    if (t->info->attr[a].type != AMBI_ATTR_F64) continue;
+    double *v = (double *)(void *)((char *)&op + t->info->attr[a].offset);
+    *v = fabs(*v);
+  }
+  absolute_inputs(t, keep, in);
+  add_answer(ref, t, &op, AMBI_FORWARD, in);
+  if (t->differentiable) add_answer(ref, t, &op, AMBI_BACKWARD, in);
+  free_all(in);
+}
+
+static void sum_of_products(const target *ref, trial *t) { absolute_magnitudes(ref, t, 0); }
+
+/* Copies: nothing is computed, so only storage rounds. */
+static void exact(const target *ref, trial *t) { (void)ref, (void)t; }
+
+/* ---- elementwise ---------------------------------------------------------------------------------- */
+/* A tail e^t errs by |t| u because t is rounded, in the reference and in a kernel alike: 2 |log f| u, next to 16 u. (In
+ * f32 and below check_ulp.c asks for more.) */
+static double with_tail(double y, double f) {
+  double t = log(fabs(f));
+  return fabs(y) * (isfinite(t) ? 1 + fabs(t) / 8 : 1);
+}
+
+/* dx = dy f'(x): near a root of f' its terms are of the size of f'' x and f/x, at most about 1 for these functions. */
+static void unary_magnitudes(const target *ref, trial *t) {
+  (void)ref;
+  for (int64_t i = 0; i < numel(t, AMBI_UNARY_X); i++) {
+    double y = t->ref[AMBI_UNARY_Y][i], dy = t->in[AMBI_GRAD(AMBI_UNARY_Y)][i];
+    t->mag[AMBI_UNARY_Y][i] = with_tail(y, y);
+    t->mag[AMBI_GRAD(AMBI_UNARY_X)][i] = fabs(t->ref[AMBI_GRAD(AMBI_UNARY_X)][i]) + fabs(dy);
+  }
+}
+
+static void gated_magnitudes(const target *ref, trial *t) {
+  (void)ref;
+  for (int64_t i = 0; i < numel(t, AMBI_GATED_Y); i++) {
+    double dy = t->in[AMBI_GRAD(AMBI_GATED_Y)][i], v = t->in[AMBI_GATED_V][i], y = t->ref[AMBI_GATED_Y][i];
+    t->mag[AMBI_GATED_Y][i] = with_tail(y, y / v);
+    t->mag[AMBI_GRAD(AMBI_GATED_V)][i] = with_tail(t->ref[AMBI_GRAD(AMBI_GATED_V)][i], y / v);
+    t->mag[AMBI_GRAD(AMBI_GATED_G)][i] = fabs(t->ref[AMBI_GRAD(AMBI_GATED_G)][i]) + fabs(dy * v);
+  }
+}
+
+/* ---- conv1d: y = silu(p), p = b + sum w x --------------------------------------------------------- */
+/* |silu'| <= 1.1 and |silu''| <= 1/2, so y errs by 1.1 M(p) + |y|, and dp = dy silu'(p) by |dy| (1.1 + M(p) / 2): the
+ * rest is the linear convolution of absolute values. */
+static void conv1d_magnitudes(const target *ref, trial *t) {
+  double *in[AMBI_SLOTS];
+  ambi_op linear = t->op;
+  linear.u.conv1d.silu = 0;
+  absolute_inputs(t, 0, in);
+  add_answer(ref, t, &linear, AMBI_FORWARD, in);
+  double *mag = t->mag[AMBI_CONV1D_Y], *dp = in[AMBI_GRAD(AMBI_CONV1D_Y)];
+  for (int64_t i = 0; t->op.u.conv1d.silu && i < numel(t, AMBI_CONV1D_Y); i++) {
+    dp[i] *= 1.1 + mag[i] / 2;
+    mag[i] = 1.1 * mag[i] + fabs(t->ref[AMBI_CONV1D_Y][i]);
+  }
+  add_answer(ref, t, &linear, AMBI_BACKWARD, in);
+  free_all(in);
+}
+
+/* ---- selective_scan ------------------------------------------------------------------------------- */
+static void spread(trial *t, int s, double value) {
+  for (int64_t i = 0, n = t->mag[s] ? numel(t, s) : 0; i < n; i++) t->mag[s][i] = value;
+}
+
+/* Everything but delta, its bias and A enters linearly (|silu z| <= silu |z| and |silu' z| <= 2 silu' |z|). One number
+ * per slot: the largest. ddelta_t = sum_n dh (A abar h + B u) has terms of both signs; the second is |u| / d times what
+ * du is summed from, and the first is the difference, so together at most |ddelta| + 2 |u| du / d.
+ * Each step multiplies the state by exp(dA) and adds: 4 roundings. After L of them a term carries at most 4 L; as they
+ * are independent, 24 sqrt(L) bounds them with a probability beyond doubt (Higham and Mary 2019, lambda = 6). */
+static void scan_magnitudes(const target *ref, trial *t) {
+  uint32_t keep = AMBI_BIT(AMBI_SCAN_DELTA) | AMBI_BIT(AMBI_SCAN_A) | AMBI_BIT(AMBI_SCAN_DELTA_BIAS);
+  absolute_magnitudes(ref, t, keep | AMBI_BIT(AMBI_SCAN_SEQ_IDX));
+  for (int s = 0; s < AMBI_SLOTS; s++)
+    if (t->mag[s]) spread(t, s, 2 * largest(t->mag[s], numel(t, s)));
+  if (numel(t, AMBI_SCAN_DELTA) == 0) return;
+  double d = INFINITY, u = largest(t->in[AMBI_SCAN_U], numel(t, AMBI_SCAN_U));
+  for (int64_t i = 0; i < numel(t, AMBI_SCAN_DELTA); i++) d = fmin(d, t->in[AMBI_SCAN_DELTA][i] - 0.15);
+  double ddelta = t->mag[AMBI_GRAD(AMBI_SCAN_DELTA)][0] + 2 * u * t->mag[AMBI_GRAD(AMBI_SCAN_U)][0] / d;
+  spread(t, AMBI_GRAD(AMBI_SCAN_DELTA), ddelta);
+  int64_t length = t->op.t[AMBI_SCAN_U].shape[2];
+  if (t->mag[AMBI_GRAD(AMBI_SCAN_DELTA_BIAS)])
+    spread(t, AMBI_GRAD(AMBI_SCAN_DELTA_BIAS), ddelta * (double)(length * t->op.t[AMBI_SCAN_U].shape[0]));
+  t->steps = fmin(4 * (double)length, 24 * sqrt((double)length));
+}
+
+/* ---- adamw: p (1 - lr wd) - lr mhat / (sqrt(vhat) + eps) ------------------------------------------- */
+/* On absolute values that difference cancels, so the update is at most |answer| + |p|: both terms, |answer| + 2 |p|. */
+static void adamw_magnitudes(const target *ref, trial *t) {
+  sum_of_products(ref, t);
+  for (int64_t i = 0; i < numel(t, AMBI_ADAMW_P); i++) {
+    t->mag[AMBI_ADAMW_P_OUT][i] += 2 * fabs(t->in[AMBI_ADAMW_P][i]);
+    if (t->mag[AMBI_ADAMW_P_COPY]) t->mag[AMBI_ADAMW_P_COPY][i] = t->mag[AMBI_ADAMW_P_OUT][i];
+  }
+}
+
+void norm_magnitudes(const target *ref, trial *t); /* scale_norm.c */
+
+static void (*const magnitudes[AMBI_KINDS])(const target *, trial *) = {[AMBI_UNARY] = unary_magnitudes,
+                                                                        [AMBI_GATED] = gated_magnitudes,
+                                                                        [AMBI_ADD] = sum_of_products,
+                                                                        [AMBI_CAST] = exact,
+                                                                        [AMBI_COPY] = exact,
+                                                                        [AMBI_FILL] = exact,
+                                                                        [AMBI_RMSNORM] = norm_magnitudes,
+                                                                        [AMBI_LAYERNORM] = norm_magnitudes,
+                                                                        [AMBI_LINEAR] = sum_of_products,
+                                                                        [AMBI_CONV1D] = conv1d_magnitudes,
+                                                                        [AMBI_ADAMW] = adamw_magnitudes,
+                                                                        [AMBI_SELECTIVE_SCAN] = scan_magnitudes,
+                                                                        [AMBI_GRAD_NORM] = sum_of_products};
+
+void trial_magnitudes(const target *ref, trial *t) {
+  for (int s = 0; s < AMBI_SLOTS; s++)
+    if (t->ref[s]) t->mag[s] = values_new(numel(t, s));
+  (magnitudes[t->op.kind] ? magnitudes[t->op.kind] : sum_of_products)(ref, t);
+  double n = (double)(t->n > 1 ? t->n : 1);
+  t->growth = 16 + 2 * log2(n) + t->steps;
+  t->own = ldexp(6 * sqrt(n), -53);
+}

@@ -1,0 +1,55 @@
+/* trial.h -- a case made concrete: dtypes, values as storage holds them, and the reference's answer to exactly those
+ * values in f64, with the size of the terms it is made of (what rounding errors are proportional to). */
+#ifndef CLI_TRIAL_H
+#define CLI_TRIAL_H
+#include "exec.h"
+
+/* Which dtype each slot gets, where the case does not say. */
+typedef struct {
+  const char *name;      /* "bf16", "mixed"                                                            */
+  ambi_dtype activation; /* the first input and the required outputs                                   */
+  ambi_dtype parameter;  /* the other inputs                                                           */
+  ambi_dtype gradient;   /* of inputs; AMBI_NONE: as the input                                         */
+  int any;               /* 1: every slot and every gradient draws its own                             */
+} mix;
+
+typedef struct {
+  const char *text;
+  ambi_op op; /* forward and dense: inputs, required outputs and wanted optional outputs are described */
+  const ambi_op_info *info;
+  uint32_t inputs, outputs;
+  uint32_t differentiable; /* inputs that have a gradient; none: there is no backward pass             */
+  uint32_t arriving;       /* outputs on which a gradient arrives                                      */
+  int64_t n;               /* elements of the largest slot: no sum has more terms                      */
+  double *in[AMBI_SLOTS];  /* inputs, arriving gradients; for other gradients what accumulate adds to  */
+  double *ref[AMBI_SLOTS]; /* outputs and gradients                                                    */
+  double *mag[AMBI_SLOTS]; /* sum of |terms| of each, see scale.c                                      */
+  double steps;            /* extra roundings per term, where a term passes through a recurrence       */
+  double growth, own;      /* roundings per term; what the reference itself errs by: see scale.c       */
+  int flips;               /* an output slot whose formula rounds inside (rmsnorm's cast), or -1       */
+} trial;
+
+enum { ALL_AXES = AMBI_MAX_DIMS };
+
+/* repeat >= 0: slot `repeat`, a primal or a gradient, gets stride 0 along `axis`, and so one value there.
+ * AMBI_OK, or a status and a sentence in err. */
+ambi_status trial_make(const target *ref, const char *text, const mix *m, uint64_t seed, int repeat, int axis, trial *t,
+                       char *err, size_t n);
+void trial_free(trial *t);
+
+/* The op of either pass, dense. Backward describes no optional output, but the gradients that arrive on them. */
+ambi_op trial_op(const trial *t, ambi_pass pass);
+/* The same with every floating slot dense f64: what the reference computes. */
+ambi_op trial_reference_op(const trial *t, ambi_pass pass);
+/* Runs the reference on other values than the trial's own; out: as e->out, for exec_free. */
+int trial_reference(const target *ref, const trial *t, ambi_pass pass, double *const *in, exec *e);
+
+/* scale.c: fills t->mag and t->steps. */
+void trial_magnitudes(const target *ref, trial *t);
+
+/* The error an element of that value, storage dtype and magnitude may have, when arithmetic has unit roundoff u. */
+double trial_tolerance(const trial *t, double ref, double mag, ambi_dtype dtype, double u);
+/* Element i of the shape t: its number with the coordinate along `axis` set to 0. */
+int64_t first_along(const ambi_tensor *t, int axis, int64_t i);
+
+#endif

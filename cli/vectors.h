@@ -1,0 +1,20 @@
+/* vectors.h -- agreement with numbers that another program computed: DIR/ops.json and DIR/ops.safetensors. */
+#ifndef CLI_VECTORS_H
+#define CLI_VECTORS_H
+#include "exec.h"
+
+typedef struct {
+  int64_t passed, failed; /* comparisons: one tensor of one case in one dtype */
+  int64_t skipped;        /* cases of ops that the library or the device does not have */
+} vectors_result;
+
+/* Runs every case of `dir` on `dev` in f64, f32, f16 and bf16, forward and backward, and adds to *r.
+ * op: only cases of that op, or NULL. Failures and skipped cases are printed, with `verbose` every comparison.
+ * 0, or -1 when the files could not be read, which is printed and counted as one failure. */
+int vectors_check(const target *dev, const target *ref, const char *dir, const char *op, int verbose,
+                  vectors_result *r);
+
+/* The folder to use when none is given: ../shared/vectors if it is there, else NULL. */
+const char *vectors_default_dir(void);
+
+#endif

@@ -1,0 +1,98 @@
+/* lanes.h -- one vector straight from and to memory: reals, or bf16 converted on the way.
+ *
+ * `left` is how many elements remain: fewer than VL are read (the rest as zero) and written. With `stream` the vector is
+ * stored past the cache; the address must then be aligned to the bytes written.                                     */
+#ifndef AMBI_LANES_H
+#define AMBI_LANES_H
+#include "backends/convert.h"
+#include "backends/cpu/simd.h"
+
+static inline vr v_get(const real *p, int64_t left) { return left >= VL ? v_load(p) : v_load_n(p, left); }
+
+static inline void v_put(real *p, vr v, int64_t left) {
+  if (left >= VL)
+    v_store(p, v);
+  else
+    v_store_n(p, v, left);
+}
+
+static inline void v_stream(real *p, vr v) {
+#if defined(AMBI_ISA_avx512)
+  _mm512_stream_si512((__m512i *)(void *)p, (__m512i)v);
+#elif defined(AMBI_ISA_avx2)
+  _mm256_stream_si256((__m256i *)(void *)p, (__m256i)v);
+#elif defined(__SSE2__)
+  _mm_stream_si128((__m128i *)(void *)p, (__m128i)v);
+#else
+  v_store(p, v);
+#endif
+}
+
+static inline void v_put_past(real *p, vr v, int64_t left, bool stream) {
+  if (stream && left >= VL)
+    v_stream(p, v);
+  else
+    v_put(p, v, left);
+}
+
+#if AMBI_REAL == 32
+typedef uint32_t vu __attribute__((vector_size(VBYTES)));
+typedef uint16_t vh __attribute__((vector_size(VBYTES / 2))); /* VL bf16s */
+typedef uint16_t vh_loose __attribute__((vector_size(VBYTES / 2), aligned(2), may_alias));
+
+/* The ends of lines, kept out of the loops so that whole vectors stay in registers. */
+static __attribute__((noinline, unused)) vh bf16_load_n(const uint16_t *p, int64_t n) {
+  vh h = {0};
+  memcpy(&h, p, (size_t)n * sizeof *p);
+  return h;
+}
+static __attribute__((noinline, unused)) void bf16_store_n(uint16_t *p, vh h, int64_t n) {
+  memcpy(p, &h, (size_t)n * sizeof *p);
+}
+
+static inline vr bf16_get(const uint16_t *p, int64_t left) {
+  vh h = left >= VL ? (vh) * (const vh_loose *)p : bf16_load_n(p, left);
+#if defined(AMBI_ISA_avx512)
+  return (vr)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)h), 16);
+#elif defined(AMBI_ISA_avx2)
+  return (vr)_mm256_slli_epi32(_mm256_cvtepu16_epi32((__m128i)h), 16);
+#else
+  return (vr)(__builtin_convertvector(h, vu) << 16);
+#endif
+}
+
+static inline vh bf16_of(vr v) {
+  vu u = (vu)v, rounded = u + 0x7fff + ((u >> 16) & 1), nan = u | 0x400000;
+  vu kept = (vu)v_select(v != v, (vr)nan, (vr)rounded) >> 16;
+#if defined(AMBI_ISA_avx512)
+  return (vh)_mm512_cvtepi32_epi16((__m512i)kept);
+#elif defined(AMBI_ISA_avx2)
+  __m256i packed = _mm256_packus_epi32((__m256i)kept, (__m256i)kept); /* within each half */
+  return (vh)_mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08));
+#else
+  return __builtin_convertvector(kept, vh);
+#endif
+}
+
+static inline void bf16_put_past(uint16_t *p, vr v, int64_t left, bool stream) {
+  vh h = bf16_of(v);
+#if defined(AMBI_ISA_avx512)
+  if (stream && left >= VL) {
+    _mm256_stream_si256((__m256i *)(void *)p, (__m256i)h);
+    return;
+  }
+#elif defined(AMBI_ISA_avx2)
+  if (stream && left >= VL) {
+    _mm_stream_si128((__m128i *)(void *)p, (__m128i)h);
+    return;
+  }
+#endif
+  (void)stream;
+  if (left >= VL)
+    *(vh_loose *)p = h;
+  else
+    bf16_store_n(p, h, left);
+}
+#endif
+
+#endif

@@ -1,0 +1,214 @@
+/* layernorm on the CPU: a task takes some rows; a row is read again from the cache until its statistics are known.
+ *
+ *   forward   pass 1: sum s   pass 2: sum c^2, c = s - m          pass 3: y = c r w + b
+ *   backward  pass 1: sum s   pass 2: sum c^2, sum g, sum g c     pass 3: ds = r (g - mean(g) - c r^2 mean(g c)) +
+ * dsum; dw += dy c r;   db += dy The variance is that of the centred row: no difference of large squares. A saved mean
+ * spares pass 1.               */
+#include "backends/cpu/norm.h"
+
+enum { X = AMBI_LAYERNORM_X, W = AMBI_LAYERNORM_W, B = AMBI_LAYERNORM_B, RESIDUAL = AMBI_LAYERNORM_RESIDUAL };
+enum { Y = AMBI_LAYERNORM_Y, SUM = AMBI_LAYERNORM_SUM, MEAN = AMBI_LAYERNORM_MEAN, RSTD = AMBI_LAYERNORM_RSTD };
+enum { DW = AMBI_GRAD(W), DB = AMBI_GRAD(B), DY = AMBI_GRAD(Y) };
+
+INLINE real sum_tile_of(int kind, source_view from, int64_t n) {
+  vr sum[4] = {{0}, {0}, {0}, {0}};
+  int64_t k = 0;
+  for (; k + 4 * VL <= n; k += 4 * VL)
+    for (int j = 0; j < 4; j++) sum[j] += source_get(kind, from, k + j * VL, VL);
+  for (; k < n; k += VL) sum[0] += source_get(kind, from, k, n - k);
+  return v_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
+}
+
+INLINE real mean_of(const cpu_call *c, const source *from, int64_t row, int kind) {
+  int64_t cols = rows_of(c->p)->cols;
+  TILE_OF_REALS s_tiles[2][TILE];
+  if (reads_slot(c->p, MEAN)) return row_get(c, MEAN, row);
+  cascade sum = {.count = 0};
+  for (int64_t i = 0; i < cols; i += TILE) {
+    int64_t n = min64(TILE, cols - i);
+    cascade_add(&sum, sum_tile_of(kind, source_in(kind, from, i, n, s_tiles), n));
+  }
+  return cascade_total(&sum) / (real)cols;
+}
+
+/* c = s - m, with zeros past the end of the row */
+INLINE vr centred(int kind, source_view from, real m, int64_t k, int64_t left) {
+  vr c = source_get(kind, from, k, left) - m;
+  return left >= VL ? c : v_first(c, left);
+}
+
+static real rstd(const cpu_call *c, const cascade *squares) {
+  return 1 / (real)sqrt((double)(cascade_total(squares) / (real)rows_of(c->p)->cols) + c->p->op.u.layernorm.eps);
+}
+
+/* ---- forward ---------------------------------------------------------------------------------------- */
+/* sum of c^2 over a tile */
+INLINE real squares_tile(int kind, source_view from, real m, int64_t n) {
+  vr sum[4] = {{0}, {0}, {0}, {0}};
+  int64_t k = 0;
+  for (; k + 4 * VL <= n; k += 4 * VL)
+    for (int j = 0; j < 4; j++) {
+      vr c = source_get(kind, from, k + j * VL, VL) - m;
+      sum[j] += c * c;
+    }
+  for (; k < n; k += VL) {
+    vr c = centred(kind, from, m, k, n - k);
+    sum[0] += c * c;
+  }
+  return v_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
+}
+
+INLINE void forward_pass(const cpu_call *c, int64_t row, int kind) {
+  int64_t cols = rows_of(c->p)->cols;
+  TILE_OF_REALS s_tiles[2][TILE], w_tile[TILE], b_tile[TILE], y_tile[TILE], sum_tile[TILE];
+  source from = source_of(c, row, X, RESIDUAL, SUM), next = source_of(c, next_row(c, row), X, RESIDUAL, SUM);
+  strip y = row_of(c, Y, row), sum = row_of(c, SUM, row);
+  vector w = vector_of(c, W, 0, 1), b = vector_of(c, B, 0, 0);
+  real m = mean_of(c, &from, row, kind);
+  cascade squares = {.count = 0};
+  for (int64_t i = 0; i < cols; i += TILE) {
+    int64_t n = min64(TILE, cols - i);
+    cascade_add(&squares, squares_tile(kind, source_in(kind, &from, i, n, s_tiles), m, n));
+  }
+  real r = rstd(c, &squares);
+  row_put(c, MEAN, row, m);
+  row_put(c, RSTD, row, r);
+  for (int64_t i = 0; i < cols; i += TILE) {
+    int64_t n = min64(TILE, cols - i);
+    source_view s = source_in(kind, &from, i, n, s_tiles), coming = source_at(&next, i);
+    const void *wi = view_in(kind, &w.v, i, n, w_tile), *bi = view_in(kind, &b.v, i, n, b_tile);
+    void *yi = view_out(kind, &y, i, y_tile), *si = view_out(kind, &sum, i, sum_tile);
+    for (int64_t k = 0; k < n; k += VL) {
+      vr v = source_get(kind, s, k, n - k), h = (v - m) * r;
+      source_ahead(kind, coming, k);
+      if (si) put(kind, si, k, v, n - k);
+      put(kind, yi, k, h * vector_get(kind, wi, w.plus, k, n - k) + vector_get(kind, bi, b.plus, k, n - k), n - k);
+    }
+    view_put(kind, &sum, i, n, si);
+    view_put(kind, &y, i, n, yi);
+  }
+}
+
+static void forward_row(const cpu_call *c, int64_t row, int kind, column_sums *none) {
+  (void)none;
+  if (kind == BF16S)
+    forward_pass(c, row, BF16S);
+  else
+    forward_pass(c, row, REALS);
+}
+
+static void forward_task(void *context, int64_t task) {
+  norm_rows(context, task, 0, norm_kind(context, AMBI_BIT(MEAN) | AMBI_BIT(RSTD)), forward_row);
+}
+
+static void forward(const cpu_call *c) {
+  if (rows_of(c->p)->cols > 0) pool_run(c->threads, norm_tasks(c->p), forward_task, (void *)c);
+}
+
+/* ---- backward --------------------------------------------------------------------------------------- */
+typedef struct {
+  real m, r, mean_g, pull; /* pull = r^2 mean(g c) */
+} factors;
+
+typedef struct {
+  cascade cc, g, gc; /* sums of c^2, g and g c */
+} row_sums;
+
+INLINE void sums_tile(int kind, row_sums *t, source_view from, const void *dy, const void *w, real m, real plus,
+                      int64_t n) {
+  vr cc[2] = {{0}, {0}}, sum_g[2] = {{0}, {0}}, gc[2] = {{0}, {0}};
+  for (int64_t k = 0, j = 0; k < n; k += VL, j ^= 1) {
+    vr c = centred(kind, from, m, k, n - k), g = get(kind, dy, k, n - k) * vector_get(kind, w, plus, k, n - k);
+    cc[j] += c * c;
+    sum_g[j] += g;
+    gc[j] += g * c;
+  }
+  cascade_add(&t->cc, v_sum(cc[0] + cc[1]));
+  cascade_add(&t->g, v_sum(sum_g[0] + sum_g[1]));
+  cascade_add(&t->gc, v_sum(gc[0] + gc[1]));
+}
+
+INLINE factors factors_of(const cpu_call *c, const source *from, const strip *dy, int64_t row, int kind) {
+  int64_t cols = rows_of(c->p)->cols;
+  TILE_OF_REALS s_tiles[2][TILE], w_tile[TILE], dy_tile[TILE];
+  vector w = vector_of(c, W, 0, 1);
+  factors f = {.m = mean_of(c, from, row, kind)};
+  row_sums t = {{.count = 0}, {.count = 0}, {.count = 0}};
+  for (int64_t i = 0; i < cols; i += TILE) {
+    int64_t n = min64(TILE, cols - i);
+    const void *d = view_in(kind, dy, i, n, dy_tile), *wi = view_in(kind, &w.v, i, n, w_tile);
+    sums_tile(kind, &t, source_in(kind, from, i, n, s_tiles), d, wi, f.m, w.plus, n);
+  }
+  f.r = reads_slot(c->p, RSTD) ? row_get(c, RSTD, row) : rstd(c, &t.cc);
+  f.mean_g = cascade_total(&t.g) / (real)cols;
+  f.pull = f.r * f.r * (cascade_total(&t.gc) / (real)cols);
+  return f;
+}
+
+/* The sums over rows: dw, if wanted, then db */
+static int64_t db_column(const problem *p) { return writes_slot(p, DW) ? rows_of(p)->cols : 0; }
+static int64_t summed(const problem *p) { return db_column(p) + (writes_slot(p, DB) ? rows_of(p)->cols : 0); }
+
+static inline void add_lane(real *sum, vr term, int64_t left) { v_put(sum, v_get(sum, left) + term, left); }
+
+INLINE void backward_pass(const cpu_call *c, int64_t row, int kind, real *dw, real *db) {
+  int64_t cols = rows_of(c->p)->cols, after = next_row(c, row);
+  TILE_OF_REALS s_tiles[2][TILE], w_tile[TILE], dy_tile[TILE], ds_tiles[3][TILE];
+  source from = source_of(c, row, X, RESIDUAL, SUM), next = source_of(c, after, X, RESIDUAL, SUM);
+  strip dy = row_of(c, DY, row), next_dy = row_of(c, DY, after);
+  sink to = sink_of(c, row, X, RESIDUAL, SUM);
+  vector w = vector_of(c, W, 0, 1);
+  bool reads_s = from.x.at != NULL; /* db alone does not */
+  factors f = reads_s ? factors_of(c, &from, &dy, row, kind) : (factors){0};
+  for (int64_t i = 0; i < cols; i += TILE) {
+    int64_t n = min64(TILE, cols - i);
+    source_view s = source_in(kind, &from, i, n, s_tiles), coming = source_at(&next, i);
+    const void *d = view_in(kind, &dy, i, n, dy_tile), *wi = view_in(kind, &w.v, i, n, w_tile);
+    const void *coming_dy = lies_at(&next_dy, i);
+    sink_view out = sink_out(kind, &to, i, n, ds_tiles);
+    for (int64_t k = 0; k < n; k += VL) {
+      vr g = get(kind, d, k, n - k), h = reads_s ? source_get(kind, s, k, n - k) - f.m : K(0);
+      if (reads_s) source_ahead(kind, coming, k);
+      ahead(kind, coming_dy, k);
+      if (dw) add_lane(dw + i + k, g * (h * f.r), n - k);
+      if (db) add_lane(db + i + k, g, n - k);
+      sink_set(kind, out, k, (g * vector_get(kind, wi, w.plus, k, n - k) - f.mean_g - h * f.pull) * f.r, n - k);
+    }
+    sink_put(kind, &to, i, n, out);
+  }
+}
+
+static void backward_row(const cpu_call *c, int64_t row, int kind, column_sums *sums) {
+  real *dw = writes_slot(c->p, DW) ? sums->block : NULL;
+  real *db = writes_slot(c->p, DB) ? sums->block + db_column(c->p) : NULL;
+  if (kind == BF16S)
+    backward_pass(c, row, BF16S, dw, db);
+  else
+    backward_pass(c, row, REALS, dw, db);
+}
+
+static void backward_task(void *context, int64_t task) {
+  const cpu_call *c = context;
+  uint32_t apart = AMBI_BIT(MEAN) | AMBI_BIT(RSTD) | AMBI_BIT(DW) | AMBI_BIT(DB);
+  norm_rows(c, task, summed(c->p), norm_kind(c, apart), backward_row);
+}
+
+static void sums_task(void *context, int64_t task) {
+  const cpu_call *c = context;
+  norm_put_sums(c, DW, summed(c->p), 0, task);
+  norm_put_sums(c, DB, summed(c->p), db_column(c->p), task);
+}
+
+static void backward(const cpu_call *c) {
+  int64_t cols = rows_of(c->p)->cols;
+  if (cols == 0) return;
+  pool_run(c->threads, norm_tasks(c->p), backward_task, (void *)c);
+  if (summed(c->p)) pool_run(c->threads, ceil_div(cols, TILE), sums_task, (void *)c);
+}
+
+static uint64_t workspace(const problem *p, const cpu_features *features) {
+  (void)features;
+  return norm_workspace(p, summed(p));
+}
+
+const cpu_kernel CPU_KERNEL(layernorm) = {"rows", workspace, forward, backward};

@@ -1,0 +1,32 @@
+/* cases.h -- a few small, valid cases of every op (the text of cli/case.h), for tests that walk over all ops.
+ * test_api fails when an op of the library has no case here. */
+#ifndef AMBI_TEST_CASES_H
+#define AMBI_TEST_CASES_H
+
+static const char *const good_cases[] = {
+    "unary x=5x33 function=silu",
+    "unary x=3x7x9@96,11,1 function=elu a=0.5 b=1",
+    "gated v=5x33 g=5x33 gate=swiglu",
+    "gated v=3x40@80,1 g=3x40@80,1 gate=geglu_tanh",
+    "add a=5x33 b=5x33 alpha=2 beta=-1",
+    "add a=5x33 b=5x33@0,1",
+    "cast x=5x33:f32 y=5x33:bf16",
+    "copy x=4x5x6@6,24,1",
+    "fill y=5x33:f32 value=2.5",
+    "rmsnorm x=7x33 w=33 residual=7x33 rstd sum",
+    "rmsnorm x=2x3x40 offset=1",
+    "rmsnorm x=64x300 w=300",
+    "layernorm x=7x33 w=33 b=33 residual=7x33 sum mean rstd",
+    "layernorm x=64x300 w=300 b=300",
+    "linear x=5x33 w=17x33 b=17",
+    "linear x=3x40x64 w=70x64",
+    "conv1d x=2x5x33 w=5x4 b=5 x0=2x5x3 silu=true x_last",
+    "conv1d x=1x9x40 w=9x3",
+    "selective_scan u=2x6x37 delta=2x6x37 a=6x5 b=2x5x37 c=2x5x37 d=6 z=2x6x37 delta_bias=6 h0=2x6x5 softplus=1 h_last",
+    "selective_scan u=2x4x40 delta=2x4x40 a=4x16 b=2x2x16x40 c=2x2x16x40 seq_idx=2x40:i32 zoh=true",
+    "adamw p=333:f32 g=333 m=333:f32 v=333:f32 lr=1:f32 step=1:i64",
+    "grad_norm g=3333 max_norm=1",
+};
+enum { GOOD_CASES = sizeof good_cases / sizeof *good_cases };
+
+#endif
