@@ -213,6 +213,11 @@ static void bench_all(bench_job *j) {
     if (!j->o->op || strcmp(j->o->op, "overhead") == 0) bench_overheads(j);
   }
   if (isatty(2) && !isatty(1)) fprintf(stderr, "\r\033[K");
+  bench_limits again;
+  if (j->o->json || bench_measure_limits(j->threads, &again) != 0) return;
+  printf(
+      "\nlimits measured again: copy %.1f GB/s, f32 multiply-add %.0f GFLOP/s (other work on the machine moves them)\n",
+      again.copy_gbps, again.peak_gflops);
 }
 
 /* ---- the command ------------------------------------------------------------------------------------------ */

@@ -35,9 +35,10 @@ static const struct {
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
-static const mix mixes[] = {{"f32", AMBI_F32, AMBI_F32, AMBI_NONE, 0},    {"f16", AMBI_F16, AMBI_F16, AMBI_NONE, 0},
-                            {"bf16", AMBI_BF16, AMBI_BF16, AMBI_NONE, 0}, {"f64", AMBI_F64, AMBI_F64, AMBI_NONE, 0},
-                            {"mixed", AMBI_BF16, AMBI_F32, AMBI_F32, 0},  {"any", AMBI_F32, AMBI_F32, AMBI_NONE, 1}};
+static const mix mixes[] = {
+    {"f32", AMBI_F32, AMBI_F32, AMBI_NONE, 0, 0},    {"f16", AMBI_F16, AMBI_F16, AMBI_NONE, 0, 0},
+    {"bf16", AMBI_BF16, AMBI_BF16, AMBI_NONE, 0, 0}, {"f64", AMBI_F64, AMBI_F64, AMBI_NONE, 0, 0},
+    {"mixed", AMBI_BF16, AMBI_F32, AMBI_F32, 0, 0},  {"any", AMBI_F32, AMBI_F32, AMBI_NONE, 1, 0}};
 enum { F32_MIX = 0, BF16_MIX = 2, MIXES = sizeof mixes / sizeof *mixes };
 
 /* ---- devices -------------------------------------------------------------------------------------- */
@@ -173,6 +174,7 @@ static void check_mix(checker *ck, const ambi_op_info *info, const case_list *l,
                 group_begin(ck, info->name, mixes[m].name, "backward")};
   for (int i = 0; i < l->count; i++)
     if (runs_in(l->text[i], m) || ck->text) check_kernels(g, l->text[i], &mixes[m]);
+  for (int i = 0; i < l->count && m == F32_MIX; i++) check_not_finite(g, l->text[i], &mixes[m]);
   group_end(&g[0]);
   group_end(&g[1]);
   if (m != F32_MIX && m != BF16_MIX) return;
@@ -181,11 +183,10 @@ static void check_mix(checker *ck, const ambi_op_info *info, const case_list *l,
   group_end(&bits);
 }
 
-/* One op stands for all here: they share the stores. */
-static void check_cache(checker *ck) {
+static void check_cache(checker *ck, ambi_kind kind) {
   for (int m = F32_MIX; m <= BF16_MIX; m += BF16_MIX - F32_MIX) {
-    group g = group_begin(ck, "unary", mixes[m].name, "past cache");
-    check_past_cache(&g, &mixes[m]);
+    group g = group_begin(ck, ambi_op_get_info(kind)->name, mixes[m].name, "past cache");
+    if (m == F32_MIX || kind == AMBI_UNARY || ck->exhaustive) check_past_cache(&g, kind, &mixes[m]);
     group_end(&g);
   }
 }
@@ -204,7 +205,7 @@ static void check_op(checker *ck, ambi_kind kind) {
     for (int i = 0; i < longer.count; i++) check_long_sums(&sums, longer.text[i], &mixes[F32_MIX]);
     group_end(&sums);
     if (!ck->text) check_elementwise(ck, kind);
-    if (!ck->text && kind == AMBI_UNARY) check_cache(ck);
+    if (!ck->text) check_cache(ck, kind);
   }
   list_free(&l);
   list_free(&longer);

@@ -2,6 +2,7 @@
 #ifndef CLI_CHECK_H
 #define CLI_CHECK_H
 #include "exec.h"
+#include "layout.h"
 #include "trial.h"
 
 enum { MAX_TARGETS = 6 };
@@ -43,14 +44,27 @@ void check_differences(group *g, const char *text, uint32_t *proven);
 /* check_kernel.c: kernels against the reference in every layout, pass and choice of gradients; g[0] forward, g[1]
  * backward. */
 void check_kernels(group *g, const char *text, const mix *m);
-/* check_kernel.c: sums of many equal terms, whose error must not grow with their number. */
+/* check_extremes.c: a NaN among the inputs goes where the reference lets it go; sums of many equal terms, whose error
+ * must not grow with their number; outputs too large for the cache, which a CPU stores past it. */
+void check_not_finite(group *g, const char *text, const mix *m);
 void check_long_sums(group *g, const char *text, const mix *m);
-/* check_kernel.c: outputs too large for the cache, which a CPU stores past it. */
-void check_past_cache(group *g, const mix *m);
+void check_past_cache(group *g, ambi_kind kind, const mix *m);
 /* check_bits.c: the same bits again, and for every number of threads. */
 void check_determinism(group *g, const char *text, const mix *m);
 /* check_ulp.c: elementwise functions over the whole range of their arguments, conversions bit by bit. */
 void check_elementwise(checker *ck, ambi_kind kind);
+
+/* ---- running (check_kernel.c) --------------------------------------------------------------------- */
+typedef struct {
+  group *g;
+  const target *dev;
+  const trial *t;
+  ambi_pass pass;
+} probe;
+
+/* The trial's op and values, laid out like that; then, after any change to it, run and judged. */
+exec prepare(const probe *p, layout how);
+void finish(const probe *p, exec *e, const char *label);
 
 /* ---- comparing (check_compare.c) ------------------------------------------------------------------ */
 /* Judges a finished run against the reference values `ref` (t->ref, or others of the same shapes): counts one pass, one

@@ -31,6 +31,12 @@ static double draw_integer(rng *r, const ambi_op *op, double low, double high) {
   return floor(rng_uniform(r, low, high + 1));
 }
 
+/* Steps: the first few, where bias corrections matter most, and now and then very many. */
+static double draw_count(rng *r, const ambi_op *op, double low, double high) {
+  double n = draw_integer(r, op, low, high);
+  return n == high ? 1e6 : n;
+}
+
 /* Kinks of piecewise functions lie at multiples of 1/2 here (so do the a and b of the cases): finite differences need a
  * smooth neighbourhood, so nothing comes nearer to one than 1/50. */
 static double off_kinks(double x) {
@@ -62,9 +68,10 @@ static const distribution distributions[] = {
     {"adamw", "v", draw_square, 0, 0.01},
     {"adamw", "g", draw_uniform, -0.3, 0.3},
     {"adamw", "lr", draw_uniform, 1e-3, 1e-1},
-    {"adamw", "step", draw_integer, 1, 9},
+    {"adamw", "step", draw_count, 0, 9},
     {"adamw", "scale", draw_uniform, 0.25, 1},
     {"adamw", "skip", draw_integer, 0, 1},
+    {"grad_norm", "partial", draw_uniform, 0, 9},
 };
 
 static const distribution *find_distribution(const char *op, const char *slot) {

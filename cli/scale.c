@@ -86,8 +86,10 @@ static double with_tail(double y, double f) {
 static void unary_magnitudes(const target *ref, trial *t) {
   (void)ref;
   for (int64_t i = 0; i < numel(t, AMBI_UNARY_X); i++) {
-    double y = t->ref[AMBI_UNARY_Y][i], dy = t->in[AMBI_GRAD(AMBI_UNARY_Y)][i];
+    double y = t->ref[AMBI_UNARY_Y][i];
     t->mag[AMBI_UNARY_Y][i] = with_tail(y, y);
+    if (!t->differentiable) continue;
+    double dy = t->in[AMBI_GRAD(AMBI_UNARY_Y)][i];
     t->mag[AMBI_GRAD(AMBI_UNARY_X)][i] = fabs(t->ref[AMBI_GRAD(AMBI_UNARY_X)][i]) + fabs(dy);
   }
 }
@@ -95,8 +97,10 @@ static void unary_magnitudes(const target *ref, trial *t) {
 static void gated_magnitudes(const target *ref, trial *t) {
   (void)ref;
   for (int64_t i = 0; i < numel(t, AMBI_GATED_Y); i++) {
-    double dy = t->in[AMBI_GRAD(AMBI_GATED_Y)][i], v = t->in[AMBI_GATED_V][i], y = t->ref[AMBI_GATED_Y][i];
+    double v = t->in[AMBI_GATED_V][i], y = t->ref[AMBI_GATED_Y][i];
     t->mag[AMBI_GATED_Y][i] = with_tail(y, y / v);
+    if (!t->differentiable) continue;
+    double dy = t->in[AMBI_GRAD(AMBI_GATED_Y)][i];
     t->mag[AMBI_GRAD(AMBI_GATED_V)][i] = with_tail(t->ref[AMBI_GRAD(AMBI_GATED_V)][i], y / v);
     t->mag[AMBI_GRAD(AMBI_GATED_G)][i] = fabs(t->ref[AMBI_GRAD(AMBI_GATED_G)][i]) + fabs(dy * v);
   }
@@ -113,10 +117,10 @@ static void conv1d_magnitudes(const target *ref, trial *t) {
   add_answer(ref, t, &linear, AMBI_FORWARD, in);
   double *mag = t->mag[AMBI_CONV1D_Y], *dp = in[AMBI_GRAD(AMBI_CONV1D_Y)];
   for (int64_t i = 0; t->op.u.conv1d.silu && i < numel(t, AMBI_CONV1D_Y); i++) {
-    dp[i] *= 1.1 + mag[i] / 2;
+    if (dp) dp[i] *= 1.1 + mag[i] / 2;
     mag[i] = 1.1 * mag[i] + fabs(t->ref[AMBI_CONV1D_Y][i]);
   }
-  add_answer(ref, t, &linear, AMBI_BACKWARD, in);
+  if (t->differentiable) add_answer(ref, t, &linear, AMBI_BACKWARD, in);
   free_all(in);
 }
 

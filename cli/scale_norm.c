@@ -123,7 +123,7 @@ void norm_magnitudes(const target *ref, trial *t) {
   n.mh = values_new(n.cols);
   for (int64_t row = 0; row < n.rows; row++) {
     double rho, r = forward_row(&n, row, &rho);
-    backward_row(&n, row, r, rho);
+    if (t->differentiable) backward_row(&n, row, r, rho);
   }
   free(n.h);
   free(n.mh);

@@ -151,28 +151,43 @@ static ambi_status solve(const target *ref, trial *t, ambi_pass pass, char *err,
     exec_free(&e);
     return e.status;
   }
-  for (int s = 0; s < AMBI_SLOTS; s++)
-    if (e.out[s]) t->ref[s] = e.out[s];
-  return AMBI_OK; /* e.out now belongs to the trial */
+  for (int s = 0; s < AMBI_SLOTS; s++) {
+    if (!e.out[s]) continue;
+    free(t->ref[s]);
+    t->ref[s] = e.out[s]; /* now the trial's */
+  }
+  return AMBI_OK;
+}
+
+ambi_status trial_solve(const target *ref, trial *t, char *err, size_t n) {
+  ambi_status s = solve(ref, t, AMBI_FORWARD, err, n);
+  return s == AMBI_OK && t->differentiable ? solve(ref, t, AMBI_BACKWARD, err, n) : s;
+}
+
+/* Every case draws its own values: FNV-1a of its text. */
+static uint64_t seed_of(const char *text, uint64_t seed) {
+  uint64_t h = UINT64_C(0xcbf29ce484222325) ^ seed;
+  for (; *text; text++) h = (h ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
+  return seed == CONSTANT ? seed : h;
 }
 
 ambi_status trial_make(const target *ref, const char *text, const mix *m, uint64_t seed, int repeat, int axis, trial *t,
                        char *err, size_t n) {
-  rng r = {seed};
+  rng r = {seed_of(text, seed)};
   ambi_op said;
   memset(t, 0, sizeof *t);
   t->text = text;
   if (case_parse(text, AMBI_NONE, &t->op, err, n) || case_parse(text, AMBI_F64, &said, err, n)) return AMBI_INVALID;
   t->info = ambi_op_get_info(t->op.kind);
   find_slots(t, &said);
+  if (m->forward) t->differentiable = 0;
   choose_dtypes(t, m, &r, &said);
   ambi_status s = infer_outputs(ref, t, m, &r);
   if (s != AMBI_OK) return snprintf(err, n, "%s", ambi_error()), s;
   t->flips = t->op.kind == AMBI_RMSNORM && t->op.u.rmsnorm.cast ? AMBI_RMSNORM_Y : -1;
   repeat_axis(t, repeat, axis);
-  fill(t, seed);
-  s = solve(ref, t, AMBI_FORWARD, err, n);
-  if (s == AMBI_OK && t->differentiable) s = solve(ref, t, AMBI_BACKWARD, err, n);
+  fill(t, seed_of(text, seed));
+  s = trial_solve(ref, t, err, n);
   if (s == AMBI_OK) trial_magnitudes(ref, t);
   return s;
 }

@@ -11,6 +11,7 @@ typedef struct {
   ambi_dtype parameter;  /* the other inputs                                                           */
   ambi_dtype gradient;   /* of inputs; AMBI_NONE: as the input                                         */
   int any;               /* 1: every slot and every gradient draws its own                             */
+  int forward;           /* 1: as if the op had no backward pass                                       */
 } mix;
 
 typedef struct {
@@ -36,6 +37,8 @@ enum { ALL_AXES = AMBI_MAX_DIMS };
 ambi_status trial_make(const target *ref, const char *text, const mix *m, uint64_t seed, int repeat, int axis, trial *t,
                        char *err, size_t n);
 void trial_free(trial *t);
+/* Asks the reference again, after t->in was changed; t->mag stays. */
+ambi_status trial_solve(const target *ref, trial *t, char *err, size_t n);
 
 /* The op of either pass, dense. Backward describes no optional output, but the gradients that arrive on them. */
 ambi_op trial_op(const trial *t, ambi_pass pass);

@@ -101,6 +101,18 @@ static void stop(optimizer *o) {
   free(o->v);
 }
 
+static double nth(const json_value *list, int i) {
+  const json_value *v = list && list->type == JSON_ARRAY ? list->child : NULL;
+  while (v && i-- > 0) v = v->next;
+  return v ? v->number : NAN;
+}
+
+/* torch clips by max_norm / (norm + 1e-6), grad_norm by max_norm / norm: what makes the second the first. */
+static double max_norm_of(const json_value *attrs, int i) {
+  double norm = nth(json_get(attrs, "norms"), i);
+  return number(attrs, "max_norm") * norm / (norm + 1e-6);
+}
+
 /* The i-th step of both, from gradient i of the file. */
 static int advance(const vectors_job *j, const char *c, const json_value *attrs, optimizer *dev, optimizer *ref,
                    int i) {
@@ -115,16 +127,10 @@ static int advance(const vectors_job *j, const char *c, const json_value *attrs,
   for (int b = 0; b < 2 && ok; b++) {
     double scale = 1;
     ambi_dtype type = AMBI_F32;
-    ok = clip(j, c, both[b], g, number(attrs, "max_norm"), &scale, &type) && step(j, c, both[b], g, scale, type, attrs);
+    ok = clip(j, c, both[b], g, max_norm_of(attrs, i), &scale, &type) && step(j, c, both[b], g, scale, type, attrs);
   }
   free(g);
   return ok;
-}
-
-static double nth(const json_value *list, int i) {
-  const json_value *v = list && list->type == JSON_ARRAY ? list->child : NULL;
-  while (v && i-- > 0) v = v->next;
-  return v ? v->number : NAN;
 }
 
 /* p and the norm after step i, against the file (f64) or the reference. */

@@ -30,15 +30,17 @@ typedef struct {
   size_t left;
 } dice;
 
+/* The next byte; 0 when they are used up. */
+static uint8_t byte(dice *d) {
+  if (d->left == 0) return 0;
+  d->left--;
+  return *d->p++;
+}
+static unsigned roll(dice *d, unsigned sides) { return byte(d) % sides; }
 static uint64_t word(dice *d) {
   uint64_t v = 0;
-  for (int i = 0; i < 8; i++) v = v << 8 | (d->left ? (d->left--, *d->p++) : 0);
+  for (int i = 0; i < 8; i++) v = v << 8 | byte(d);
   return v;
-}
-/* 0 .. sides-1; 0 when the bytes are used up */
-static unsigned roll(dice *d, unsigned sides) {
-  unsigned v = d->left ? (d->left--, *d->p++) : 0;
-  return v % sides;
 }
 
 static int64_t odd_number(dice *d) {

@@ -112,7 +112,7 @@ static const struct {
     {"adamw p=8 g=9 m=8 v=8 lr=1 step=1:i64", 0, {"adamw: g:", "(8)", "(9)"}},
     {"adamw p=8 g=8 m=8 v=8 lr=1 step=1:f32", 0, {"adamw: step:", "integer", "f32"}},
     {"adamw p=8 g=8 m=8 v=8 lr=1 step=1:i64", 1, {"adamw", "backward"}},
-    {"grad_norm g=8", 1, {"grad_norm", "backward"}},
+    {"grad_norm g=8 norm=2", 0, {"grad_norm: norm:", "one element", "(2)"}},
 };
 
 static void test_plans(ambi_device *dev) {

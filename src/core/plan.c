@@ -75,12 +75,11 @@ static bool may_share(const problem *p, int output, int input) {
   return false;
 }
 
-static ambi_status check_buffers(const problem *p, const ambi_buf *slots, size_t n) {
+static ambi_status check_buffers(const problem *p, const ambi_buf *slots) {
   for (uint32_t m = p->reads | p->writes; m; m &= m - 1) {
     int s = __builtin_ctz(m);
-    bool given = (size_t)s < n && slots[s].data;
-    if (!given && ambi_numel(&p->t[s]) == 0) continue;
-    if (!given) return fail_slot(AMBI_INVALID, p, s, "has no buffer");
+    if (!slots[s].data && ambi_numel(&p->t[s]) == 0) continue;
+    if (!slots[s].data) return fail_slot(AMBI_INVALID, p, s, "has no buffer");
     uintptr_t at = (uintptr_t)slots[s].data + slots[s].offset;
     size_t size = ambi_dtype_size(p->t[s].dtype);
     if (at % size) return fail_slot(AMBI_INVALID, p, s, "its buffer is not aligned to its %zu-byte elements", size);
@@ -88,13 +87,13 @@ static ambi_status check_buffers(const problem *p, const ambi_buf *slots, size_t
   return AMBI_OK;
 }
 
-static ambi_status check_overlap(const problem *p, bool flat, const ambi_buf *slots, size_t n) {
+static ambi_status check_overlap(const problem *p, bool flat, const ambi_buf *slots) {
   for (uint32_t w = p->writes; w; w &= w - 1) {
     int out = __builtin_ctz(w);
     uint32_t later_outputs = p->writes & ~((AMBI_BIT(out) << 1) - 1);
     for (uint32_t m = p->reads | later_outputs; m; m &= m - 1) {
       int s = __builtin_ctz(m);
-      if ((size_t)out >= n || (size_t)s >= n || !slots[out].data || !slots[s].data) continue;
+      if (!slots[out].data || !slots[s].data) continue;
       if (!flat && slots[out].data != slots[s].data) continue;
       intptr_t a = (intptr_t)slots[out].data + (intptr_t)slots[out].offset;
       intptr_t b = (intptr_t)slots[s].data + (intptr_t)slots[s].offset;
@@ -113,15 +112,14 @@ ambi_status ambi_run(const ambi_plan *plan, ambi_stream *stream, const ambi_buf 
   const problem *p = &plan->p;
   if (stream && stream->dev != plan->dev)
     return fail(AMBI_INVALID, "%s: the stream belongs to another device than the plan", p->def->info.name);
-  ambi_status s = check_buffers(p, slots, n);
-  if (s == AMBI_OK) s = check_overlap(p, plan->dev->be->flat, slots, n);
-  if (s != AMBI_OK) return s;
+  ambi_buf all[AMBI_SLOTS] = {0};
+  if (n) memcpy(all, slots, (n < AMBI_SLOTS ? n : AMBI_SLOTS) * sizeof *slots);
+  TRY(check_buffers(p, all));
+  TRY(check_overlap(p, plan->dev->be->flat, all));
   if (plan->workspace && !workspace.data)
     return fail(AMBI_INVALID, "%s: needs a workspace of %llu bytes", p->def->info.name,
                 (unsigned long long)plan->workspace);
   if (plan->workspace && ((uintptr_t)workspace.data + workspace.offset) % 64)
     return fail(AMBI_INVALID, "%s: its workspace is not aligned to 64 bytes", p->def->info.name);
-  ambi_buf all[AMBI_SLOTS] = {0};
-  if (n) memcpy(all, slots, (n < AMBI_SLOTS ? n : AMBI_SLOTS) * sizeof *slots);
   return plan->dev->be->run(plan, stream, all, workspace);
 }

@@ -133,7 +133,7 @@ bool views_overlap(const ambi_tensor *a, intptr_t at_a, const ambi_tensor *b, in
   if (!tensor_range(a, &low_a, &high_a) || !tensor_range(b, &low_b, &high_b)) return true;
   if (at_a + high_a <= at_b + low_b || at_b + high_b <= at_a + low_a) return false;
   int64_t size = (int64_t)ambi_dtype_size(a->dtype), distance = at_b - at_a;
-  return distance % size != 0 || !interleaved(a, b, distance / size);
+  return size == 0 || distance % size != 0 || !interleaved(a, b, distance / size);
 }
 
 void shape_text(const ambi_tensor *t, char *out, size_t n) {

@@ -52,8 +52,9 @@ static ambi_status cpu_open(ambi_device *dev, const char *which, const ambi_devi
   cpu_detect_features(&cpu->features, chosen);
   cpu->cache_bytes = cpu_cache_bytes();
   cpu->threads = pool_create(o->threads ? o->threads : cpu_cores());
-  snprintf(cpu->summary, sizeof cpu->summary, "%s%s", cpu->features.avx512_bf16 ? "avx512-bf16 " : "",
-           cpu->features.amx_bf16 ? "amx-bf16" : "");
+  bool bf16 = cpu->features.avx512_bf16, amx = cpu->features.amx_bf16;
+  snprintf(cpu->summary, sizeof cpu->summary, "%s%s%s", bf16 ? "avx512-bf16" : "", bf16 && amx ? " " : "",
+           amx ? "amx-bf16" : "");
   dev->impl = cpu;
   if (cpu->threads) return AMBI_OK;
   free(cpu);

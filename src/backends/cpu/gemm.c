@@ -20,6 +20,8 @@ gemm_axis gemm_grid_axis(const grid *g, int slot) {
   return x;
 }
 
+gemm_matrix gemm_transposed(gemm_matrix x) { return (gemm_matrix){x.dtype, x.col, x.row}; }
+
 static bool is_even(const gemm_axis *x) { return x->ndim <= 1; }
 static int64_t step_of(const gemm_axis *x) { return x->ndim == 1 ? x->stride[0] : 0; }
 
@@ -86,12 +88,10 @@ static int64_t row_panels(const job *g) { return ceil_div(g->m, g->tiles->mr); }
 static int64_t col_panels(const job *g) { return ceil_div(g->n, g->tiles->nr); }
 
 /* C^T = B^T A^T */
-static gemm_matrix transposed(gemm_matrix x) { return (gemm_matrix){x.dtype, x.col, x.row}; }
-
 static void transpose_job(job *g) {
   gemm_shape s = g->s;
   g->s.m = s.n, g->s.n = s.m;
-  g->s.a = transposed(s.b), g->s.b = transposed(s.a), g->s.c = transposed(s.c);
+  g->s.a = gemm_transposed(s.b), g->s.b = gemm_transposed(s.a), g->s.c = gemm_transposed(s.c);
   g->s.bias_row = s.bias_col, g->s.bias_col = s.bias_row;
   const void *a = g->d.a;
   g->d.a = g->d.b, g->d.b = a;

@@ -38,6 +38,7 @@ typedef struct {
 
 gemm_axis gemm_plain_axis(int64_t stride);
 gemm_axis gemm_grid_axis(const grid *g, int slot);
+gemm_matrix gemm_transposed(gemm_matrix x);
 
 /* ---- what an instruction set supplies ------------------------------------------------------------------- */
 enum { GEMM_TILE_BYTES = 4096, GEMM_SKINNY = 16, GEMM_SKINNY_COLS = 256 };

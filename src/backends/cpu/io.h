@@ -47,10 +47,12 @@ static inline void read_f64(const double *s, int64_t stride, int64_t n, real *ou
 }
 
 static inline void read_bf16(const uint16_t *s, int64_t stride, int64_t n, real *out) {
+  int64_t i = 0;
+#if AMBI_REAL == 32
   if (stride == 1)
-    for (int64_t i = 0; i < n; i++) out[i] = (real)bf16_to_f32(s[i]);
-  else
-    for (int64_t i = 0; i < n; i++) out[i] = (real)bf16_to_f32(s[i * stride]);
+    for (; i + VL <= n; i += VL) v_store(out + i, bf16_get(s + i, VL));
+#endif
+  for (; i < n; i++) out[i] = (real)bf16_to_f32(s[i * stride]);
 }
 
 static inline void read_f16(const uint16_t *s, int64_t stride, int64_t n, real *out) {
@@ -77,10 +79,12 @@ static inline float narrow(real v) { return v; }
 #endif
 
 static inline void write_bf16(uint16_t *d, int64_t stride, int64_t n, const real *v) {
+  int64_t i = 0;
+#if AMBI_REAL == 32
   if (stride == 1)
-    for (int64_t i = 0; i < n; i++) d[i] = f32_to_bf16(narrow(v[i]));
-  else
-    for (int64_t i = 0; i < n; i++) d[i * stride] = f32_to_bf16(narrow(v[i]));
+    for (; i + VL <= n; i += VL) bf16_put_past(d + i, v_load(v + i), VL, false);
+#endif
+  for (; i < n; i++) d[i * stride] = f32_to_bf16(narrow(v[i]));
 }
 
 static inline void write_f16(uint16_t *d, int64_t stride, int64_t n, const real *v) {

@@ -92,8 +92,9 @@ static inline double gate(double k, double t, double lo) {
   return k / (1.0 + mul_exp(1.0, -t, -lo));
 }
 static inline vr m_gate(vr k, logit t) {
-  LANE k[i] = gate(k[i], t.hi[i], t.lo[i]);
-  return k;
+  vr y = k;
+  LANE y[i] = gate(k[i], t.hi[i], t.lo[i]);
+  return y;
 }
 static inline vr m_sigmoid(vr t) { return m_gate(K(1.0), m_logit(t)); }
 

@@ -1,8 +1,8 @@
 /* math_half.h -- the functions of math.h again, for results that are stored as f16 or bf16.
  *
- * Every m_* defined below stands for a cheaper function with a relative error below 2^-14: once rounded to f16 or bf16,
- * the result is the correctly rounded one or its neighbour. Range, infinities and NaN as in math.h, f32 arithmetic.
- * Include after math.h; what is not defined here (logarithm, sine, erf, expm1) stays as it is.                       */
+ * Every m_* defined below stands for a cheaper function with a relative error of about 2^-14, below 2^-13.5. A rounded
+ * f16 is exact to 2^-12, so the stored result is the correctly rounded one or its neighbour. Range, infinities and NaN
+ * as in math.h. Include after math.h; what is not defined here (logarithm, sine, erf, expm1) stays as it is.         */
 #ifndef AMBI_MATH_HALF_H
 #define AMBI_MATH_HALF_H
 #if AMBI_REAL == 32
@@ -40,24 +40,34 @@ static inline vr half_logit_cubic(vr x, double p, double q) {
   return v * (K(1.4426950408889634 * p) + K(1.4426950408889634 * q) * v * v);
 }
 
-/* k / (1 + 2^-y) = k 2^n / (2^n + 2^-f) */
+/* 2^-f, 0 <= f <= 1: degree 3, 2^-13.7. */
+static inline vr half_pow2_minus(vr f) {
+  return K(0.999925218690341841) +
+         f * (K(-0.691020711027955522) + f * (K(0.230070365429267536) - f * K(0.0390122637464829336)));
+}
+
+/* a 2^n, given c = 2^n or, without AVX-512, what v_pow2 makes of a small n. */
+static inline vr half_scale(vr a, vr c, vr n) {
+#if defined(AMBI_ISA_avx512)
+  (void)n;
+  return a * c;
+#else
+  (void)c;
+  return v_scale2(a, n);
+#endif
+}
+
+/* k / (1 + 2^-y) = k c / (c + p), c = 2^n, p = 2^-f */
 static inline vr half_gate(vr k, vr y) {
   const vr f = half_split(&y), c = v_pow2(y);
-  const vr p = K(0.999997406635230382) +
-               f * (K(-0.693030200917475684) +
-                    f * (K(0.239341073356169827) + f * (K(-0.053074066617977256) + f * K(0.00676708422643753986))));
-#if defined(AMBI_ISA_avx512)
-  return k / (c + p) * c; /* c may be denormal */
-#else
-  return v_scale2(k / (c + p), y);
-#endif
+  return half_scale(v_rough_ratio(k, c + half_pow2_minus(f)), c, y);
 }
 static inline vr half_sigmoid(vr t) { return half_gate(K(1.0), half_logit(t)); }
 
-/* k s (1 + g u), s = 2^y u, u = 1 / (1 + 2^y) = 1 - s */
+/* k s (1 + g (1 - s)), s = c u, 1 - s = p u, u = 1 / (c + p) */
 static inline vr half_gate_grad(vr k, vr g, vr y) {
-  const vr f = half_split(&y), p = half_pow2(f), u = K(1.0) / (K(1.0) + p * v_pow2(y));
-  return v_scale2(k * p * u * (K(1.0) + m_clamp(g, K(-1e30), K(150.0)) * u), y);
+  const vr f = half_split(&y), c = v_pow2(y), p = half_pow2_minus(f), u = v_rough_ratio(K(1.0), c + p);
+  return half_scale(k * u * (K(1.0) + m_clamp(g, K(-1e30), K(150.0)) * (p * u)), c, y);
 }
 
 /* max(t, 0) + log(1 + e), e = e^-|t|: e q(e - 1/2), 2^-16.9. */
@@ -85,7 +95,7 @@ static inline vr half_mul_gauss(vr k, vr t, vr h) {
   return half_mul_pow2(k, v * v * (h * K(-1.4426950408889634)));
 }
 
-/* As m_mul_tail, with a of degree 1 and b of 3: 2^-18.4. */
+/* Q(t) exp(t^2/2) = b / (2 + t (sqrt(2 pi) b + a)): a of degree 1, b of 3, 2^-18.4. */
 static inline vr half_mul_tail(vr k, vr t) {
   const vr v = v_min(t, K(18.0));
   const vr b = K(1.0) + v * (K(0.808723812335) + v * (K(0.290668009286) + v * K(0.0471254930453)));

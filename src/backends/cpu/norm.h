@@ -9,8 +9,13 @@ static inline strip row_of(const cpu_call *c, int slot, int64_t row) {
   return strip_of(c, slot, grid_offset(&n->rows, slot, row), n->col_stride[slot]);
 }
 
-/* The row after `row`, or `row` again at the end. */
-static inline int64_t next_row(const cpu_call *c, int64_t row) { return min64(row + 1, rows_of(c->p)->rows.count - 1); }
+/* Rows are taken GROUP at a time, so that a tile of the weight and of its gradient serves them all. */
+enum { GROUP = 4 };
+
+/* The row that comes a group later, or the last. */
+static inline int64_t row_ahead(const cpu_call *c, int64_t row) {
+  return min64(row + GROUP, rows_of(c->p)->rows.count - 1);
+}
 
 /* One number of each row: the saved statistics. */
 static inline real row_get(const cpu_call *c, int slot, int64_t row) {
@@ -58,19 +63,14 @@ static inline source_view source_at(const source *s, int64_t i) {
   return (source_view){lies_at(&s->x, i), lies_at(&s->residual, i)};
 }
 
-/* A slot that is (C), plus a constant; or a constant where it is absent */
-typedef struct {
-  strip v;
-  real plus;
-} vector;
-
-static inline vector vector_of(const cpu_call *c, int slot, real plus, real absent) {
-  strip v = strip_of(c, slot, 0, rows_of(c->p)->col_stride[slot]);
-  return (vector){v, v.at ? plus : absent};
+/* A slot that is (C) */
+static inline strip vector_of(const cpu_call *c, int slot) {
+  return strip_of(c, slot, 0, rows_of(c->p)->col_stride[slot]);
 }
 
-INLINE vr vector_get(int kind, const void *v, real plus, int64_t k, int64_t left) {
-  return v ? get(kind, v, k, left) + plus : v_splat(plus);
+/* v, or `absent` */
+INLINE vr vector_get(int kind, const void *v, real absent, int64_t k, int64_t left) {
+  return v ? get(kind, v, k, left) : v_splat(absent);
 }
 
 /* ---- out: ds of one row, which is dx and dresidual, each with dsum added ------------------------------ */
@@ -105,7 +105,7 @@ INLINE void sink_put(int kind, const sink *k, int64_t i, int64_t n, sink_view v)
 }
 
 /* ---- tasks: some rows each, with sums over rows of `summed` columns (0: none) in the workspace -------- */
-typedef void row_fn(const cpu_call *c, int64_t row, int kind, column_sums *sums);
+typedef void group_fn(const cpu_call *c, int64_t first, int count, int kind, column_sums *sums);
 
 /* The kind of element of the rows and of the slots that are (C): `saved` are statistics, which have their own dtype. */
 static inline int norm_kind(const cpu_call *c, uint32_t saved) {
@@ -120,7 +120,7 @@ static inline uint64_t norm_workspace(const problem *p, int64_t summed) {
   return (uint64_t)norm_tasks(p) * column_sums_bytes(summed);
 }
 
-static inline void norm_rows(const cpu_call *c, int64_t task, int64_t summed, int kind, row_fn *fn) {
+static inline void norm_rows(const cpu_call *c, int64_t task, int64_t summed, int kind, group_fn *fn) {
   const rows_recipe *n = rows_of(c->p);
   int64_t each = rows_per_task(n->rows.count, n->cols), end = min64((task + 1) * each, n->rows.count);
   column_sums sums = {0};
@@ -128,9 +128,10 @@ static inline void norm_rows(const cpu_call *c, int64_t task, int64_t summed, in
     sums = column_sums_at(c->workspace + task * (int64_t)column_sums_bytes(summed), summed);
     column_sums_clear(&sums);
   }
-  for (int64_t row = task * each; row < end; row++) {
-    fn(c, row, kind, &sums);
-    if (summed) column_sums_row_done(&sums);
+  for (int64_t row = task * each; row < end; row += GROUP) {
+    int count = (int)min64(GROUP, end - row);
+    fn(c, row, count, kind, &sums);
+    if (summed) column_sums_rows_done(&sums, count);
   }
   if (summed) column_sums_flush(&sums);
   stream_fence();

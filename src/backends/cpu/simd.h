@@ -119,6 +119,25 @@ static inline vr v_sqrt(vr a) {
 #endif
 }
 
+/* a / b for b between 2^-100 and 2^100, to about 1.5 ulp: division is slow where vectors are wide. */
+static inline vr v_ratio(vr a, vr b) {
+#if defined(AMBI_ISA_avx512) && AMBI_REAL == 32
+  vr y = _mm512_rcp14_ps(b);
+  return a * (y + y * (1 - b * y)); /* Newton's step: 14 bits become 28 */
+#else
+  return a / b;
+#endif
+}
+
+/* The same to 2^-14. */
+static inline vr v_rough_ratio(vr a, vr b) {
+#if defined(AMBI_ISA_avx512) && AMBI_REAL == 32
+  return a * _mm512_rcp14_ps(b);
+#else
+  return a / b;
+#endif
+}
+
 /* a b + c with one rounding, where an error term depends on it (elsewhere the operators are contracted anyway). */
 static inline vr v_fma(vr a, vr b, vr c) {
 #if defined(AMBI_ISA_avx512) && AMBI_REAL == 32

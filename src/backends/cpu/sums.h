@@ -78,8 +78,9 @@ static inline void column_sums_flush(column_sums *s) {
   s->rows = 0;
 }
 
-static inline void column_sums_row_done(column_sums *s) {
-  if (++s->rows == BLOCK_ROWS) column_sums_flush(s);
+static inline void column_sums_rows_done(column_sums *s, int rows) {
+  s->rows += rows;
+  if (s->rows >= BLOCK_ROWS) column_sums_flush(s);
 }
 
 /* Rows are cut into tasks by their number alone. */

@@ -36,7 +36,7 @@ static const ambi_slot_info slots[] = {
     {"step_out", "()", "step + 1", OPTIONAL_OUTPUT | AMBI_SLOT_NO_GRAD | AMBI_SLOT_INTEGER},
 };
 
-#define BELOW_ONE (1 - DBL_EPSILON / 2)
+#define BELOW_ONE 0.999999
 static const ambi_attr_info attributes[] = {
     {"beta1", "decay of m", AMBI_ATTR_F64, offsetof(ambi_op, u.adamw.beta1), 0.9, 0, BELOW_ONE, NULL},
     {"beta2", "decay of v", AMBI_ATTR_F64, offsetof(ambi_op, u.adamw.beta2), 0.999, 0, BELOW_ONE, NULL},

@@ -1,4 +1,4 @@
-/* rmsnorm on the CPU: a task takes some rows; a row is read twice, the second time from the cache.
+/* rmsnorm on the CPU: a task takes some rows, a few at a time; a row is read twice, the second time from the cache.
  *
  *   forward   pass 1: sum s^2            pass 2: y = s r (w + offset)
  *   backward  pass 1: sum s^2, sum g s   pass 2: ds = r g - s r^3 mean(g s) + dsum;  dw += dy s r                   */
@@ -8,7 +8,10 @@ enum { X = AMBI_RMSNORM_X, W = AMBI_RMSNORM_W, RESIDUAL = AMBI_RMSNORM_RESIDUAL 
 enum { Y = AMBI_RMSNORM_Y, SUM = AMBI_RMSNORM_SUM, RSTD = AMBI_RMSNORM_RSTD };
 enum { DW = AMBI_GRAD(W), DY = AMBI_GRAD(Y) };
 
-static vector weight_of(const cpu_call *c) { return vector_of(c, W, (real)c->p->op.u.rmsnorm.offset, 1); }
+/* w + offset, or 1 */
+INLINE vr weight_get(int kind, const void *w, real offset, int64_t k, int64_t left) {
+  return w ? get(kind, w, k, left) + offset : K(1);
+}
 
 static real rstd(const cpu_call *c, const cascade *squares) {
   return 1 / (real)sqrt((double)(cascade_total(squares) / (real)rows_of(c->p)->cols) + c->p->op.u.rmsnorm.eps);
@@ -38,48 +41,65 @@ static vr rounded(const cpu_call *c, vr h) {
   return v_load(lanes);
 }
 
-INLINE void forward_pass(const cpu_call *c, int64_t row, int kind) {
+/* r of one row */
+INLINE real rstd_of(const cpu_call *c, const source *from, int kind) {
   int64_t cols = rows_of(c->p)->cols;
-  TILE_OF_REALS s_tiles[2][TILE], w_tile[TILE], y_tile[TILE], sum_tile[TILE];
-  source from = source_of(c, row, X, RESIDUAL, SUM), next = source_of(c, next_row(c, row), X, RESIDUAL, SUM);
-  strip y = row_of(c, Y, row), sum = row_of(c, SUM, row);
-  vector w = weight_of(c);
+  TILE_OF_REALS s_tiles[2][TILE];
   cascade squares = {.count = 0};
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);
-    cascade_add(&squares, squares_tile(kind, source_in(kind, &from, i, n, s_tiles), n));
+    cascade_add(&squares, squares_tile(kind, source_in(kind, from, i, n, s_tiles), n));
   }
-  real r = rstd(c, &squares);
-  row_put(c, RSTD, row, r);
+  return rstd(c, &squares);
+}
+
+/* y = s r w, and s itself, for columns [i, i+n) of one row */
+INLINE void y_tile(const cpu_call *c, int64_t row, int kind, real r, const void *w, real offset, int64_t i, int64_t n) {
+  TILE_OF_REALS s_tiles[2][TILE], out_tiles[2][TILE];
+  source from = source_of(c, row, X, RESIDUAL, SUM), later = source_of(c, row_ahead(c, row), X, RESIDUAL, SUM);
+  strip y = row_of(c, Y, row), sum = row_of(c, SUM, row);
+  source_view s = source_in(kind, &from, i, n, s_tiles), coming = source_at(&later, i);
+  void *yi = view_out(kind, &y, i, out_tiles[0]), *si = view_out(kind, &sum, i, out_tiles[1]);
   bool cast = c->p->op.u.rmsnorm.cast != 0;
+  for (int64_t k = 0; k < n; k += VL) {
+    vr v = source_get(kind, s, k, n - k), h = v * r;
+    source_ahead(kind, coming, k);
+    if (cast) h = rounded(c, h);
+    if (si) put(kind, si, k, v, n - k);
+    put(kind, yi, k, h * weight_get(kind, w, offset, k, n - k), n - k);
+  }
+  view_put(kind, &sum, i, n, si);
+  view_put(kind, &y, i, n, yi);
+}
+
+INLINE void forward_rows(const cpu_call *c, int64_t first, int count, int kind) {
+  int64_t cols = rows_of(c->p)->cols;
+  TILE_OF_REALS w_tile[TILE];
+  strip w = vector_of(c, W);
+  real offset = (real)c->p->op.u.rmsnorm.offset;
+  real r[GROUP];
+  for (int g = 0; g < count; g++) {
+    source from = source_of(c, first + g, X, RESIDUAL, SUM);
+    r[g] = rstd_of(c, &from, kind);
+    row_put(c, RSTD, first + g, r[g]);
+  }
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);
-    source_view s = source_in(kind, &from, i, n, s_tiles);
-    const void *wi = view_in(kind, &w.v, i, n, w_tile);
-    void *yi = view_out(kind, &y, i, y_tile), *si = view_out(kind, &sum, i, sum_tile);
-    source_view coming = source_at(&next, i);
-    for (int64_t k = 0; k < n; k += VL) {
-      vr v = source_get(kind, s, k, n - k), h = v * r;
-      source_ahead(kind, coming, k);
-      if (cast) h = rounded(c, h);
-      if (si) put(kind, si, k, v, n - k);
-      put(kind, yi, k, h * vector_get(kind, wi, w.plus, k, n - k), n - k);
-    }
-    view_put(kind, &sum, i, n, si);
-    view_put(kind, &y, i, n, yi);
+    const void *wi = view_in(kind, &w, i, n, w_tile);
+    for (int g = 0; g < count; g++) y_tile(c, first + g, kind, r[g], wi, offset, i, n);
   }
 }
 
-static void forward_row(const cpu_call *c, int64_t row, int kind, column_sums *none) {
+static void forward_group(const cpu_call *c, int64_t first, int count, int kind, column_sums *none) {
   (void)none;
   if (kind == BF16S)
-    forward_pass(c, row, BF16S);
+    forward_rows(c, first, count, BF16S);
   else
-    forward_pass(c, row, REALS);
+    forward_rows(c, first, count, REALS);
 }
 
 static void forward_task(void *context, int64_t task) {
-  norm_rows(context, task, 0, norm_kind(context, AMBI_BIT(RSTD)), forward_row);
+  norm_rows(context, task, 0, norm_kind(context, AMBI_BIT(RSTD)), forward_group);
 }
 
 static void forward(const cpu_call *c) {
@@ -88,7 +108,7 @@ static void forward(const cpu_call *c) {
 
 /* ---- backward --------------------------------------------------------------------------------------- */
 /* adds the sums of s^2 and g s over a tile */
-INLINE void sums_tile(int kind, source_view from, const void *dy, const void *w, real plus, int64_t n, cascade *squares,
+INLINE void sums_tile(int kind, source_view from, const void *dy, const void *w, real offset, int64_t n, cascade *squares,
                       cascade *products) {
   vr ss[2] = {{0}, {0}}, gs[2] = {{0}, {0}};
   int64_t k = 0;
@@ -96,62 +116,91 @@ INLINE void sums_tile(int kind, source_view from, const void *dy, const void *w,
     for (int j = 0; j < 2; j++) {
       vr s = source_get(kind, from, k + j * VL, VL), g = get(kind, dy, k + j * VL, VL);
       ss[j] += s * s;
-      gs[j] += s * (g * vector_get(kind, w, plus, k + j * VL, VL));
+      gs[j] += s * (g * weight_get(kind, w, offset, k + j * VL, VL));
     }
   for (; k < n; k += VL) {
     vr s = source_get(kind, from, k, n - k), g = get(kind, dy, k, n - k);
     ss[0] += s * s;
-    gs[0] += s * (g * vector_get(kind, w, plus, k, n - k));
+    gs[0] += s * (g * weight_get(kind, w, offset, k, n - k));
   }
   cascade_add(squares, v_sum(ss[0] + ss[1]));
   cascade_add(products, v_sum(gs[0] + gs[1]));
 }
 
-INLINE void backward_pass(const cpu_call *c, int64_t row, int kind, real *dw) {
-  int64_t cols = rows_of(c->p)->cols, after = next_row(c, row);
-  TILE_OF_REALS s_tiles[2][TILE], w_tile[TILE], dy_tile[TILE], ds_tiles[3][TILE];
-  source from = source_of(c, row, X, RESIDUAL, SUM), next = source_of(c, after, X, RESIDUAL, SUM);
-  strip dy = row_of(c, DY, row), next_dy = row_of(c, DY, after);
-  sink to = sink_of(c, row, X, RESIDUAL, SUM);
-  vector w = weight_of(c);
-  cascade squares = {.count = 0}, products = {.count = 0};
+typedef struct {
+  real r, pull; /* pull = r^3 mean(g s) */
+} factors;
+
+INLINE void factors_of(const cpu_call *c, int64_t first, int count, int kind, factors *f) {
+  int64_t cols = rows_of(c->p)->cols;
+  TILE_OF_REALS s_tiles[2][TILE], w_tile[TILE], dy_tile[TILE];
+  strip w = vector_of(c, W);
+  real offset = (real)c->p->op.u.rmsnorm.offset;
+  cascade squares[GROUP], products[GROUP];
+  for (int g = 0; g < count; g++) squares[g].count = products[g].count = 0;
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);
-    const void *d = view_in(kind, &dy, i, n, dy_tile), *wi = view_in(kind, &w.v, i, n, w_tile);
-    sums_tile(kind, source_in(kind, &from, i, n, s_tiles), d, wi, w.plus, n, &squares, &products);
-  }
-  real r = reads_slot(c->p, RSTD) ? row_get(c, RSTD, row) : rstd(c, &squares);
-  real pull = r * r * r * (cascade_total(&products) / (real)cols);
-  for (int64_t i = 0; i < cols; i += TILE) {
-    int64_t n = min64(TILE, cols - i);
-    source_view s = source_in(kind, &from, i, n, s_tiles);
-    const void *d = view_in(kind, &dy, i, n, dy_tile), *wi = view_in(kind, &w.v, i, n, w_tile);
-    sink_view out = sink_out(kind, &to, i, n, ds_tiles);
-    source_view coming = source_at(&next, i);
-    const void *coming_dy = lies_at(&next_dy, i);
-    for (int64_t k = 0; k < n; k += VL) {
-      vr v = source_get(kind, s, k, n - k), g = get(kind, d, k, n - k);
-      source_ahead(kind, coming, k);
-      ahead(kind, coming_dy, k);
-      if (dw) v_put(dw + i + k, v_get(dw + i + k, n - k) + g * (v * r), n - k);
-      sink_set(kind, out, k, g * vector_get(kind, wi, w.plus, k, n - k) * r - v * pull, n - k);
+    const void *wi = view_in(kind, &w, i, n, w_tile);
+    for (int g = 0; g < count; g++) {
+      source from = source_of(c, first + g, X, RESIDUAL, SUM);
+      strip dy = row_of(c, DY, first + g);
+      source_view s = source_in(kind, &from, i, n, s_tiles);
+      sums_tile(kind, s, view_in(kind, &dy, i, n, dy_tile), wi, offset, n, &squares[g], &products[g]);
     }
-    sink_put(kind, &to, i, n, out);
+  }
+  for (int g = 0; g < count; g++) {
+    real r = reads_slot(c->p, RSTD) ? row_get(c, RSTD, first + g) : rstd(c, &squares[g]);
+    f[g] = (factors){r, r * r * r * (cascade_total(&products[g]) / (real)cols)};
   }
 }
 
-static void backward_row(const cpu_call *c, int64_t row, int kind, column_sums *dw) {
+/* ds and dw for columns [i, i+n) of one row; dw NULL: not wanted */
+INLINE void ds_tile(const cpu_call *c, int64_t row, int kind, factors f, const void *w, real offset, real *dw, int64_t i,
+                    int64_t n) {
+  TILE_OF_REALS s_tiles[2][TILE], dy_tile[TILE], ds_tiles[3][TILE];
+  int64_t after = row_ahead(c, row);
+  source from = source_of(c, row, X, RESIDUAL, SUM), later = source_of(c, after, X, RESIDUAL, SUM);
+  strip dy = row_of(c, DY, row), later_dy = row_of(c, DY, after);
+  sink to = sink_of(c, row, X, RESIDUAL, SUM);
+  source_view s = source_in(kind, &from, i, n, s_tiles), coming = source_at(&later, i);
+  const void *d = view_in(kind, &dy, i, n, dy_tile), *coming_dy = lies_at(&later_dy, i);
+  sink_view out = sink_out(kind, &to, i, n, ds_tiles);
+  for (int64_t k = 0; k < n; k += VL) {
+    vr v = source_get(kind, s, k, n - k), g = get(kind, d, k, n - k);
+    source_ahead(kind, coming, k);
+    ahead(kind, coming_dy, k);
+    if (dw) v_put(dw + k, v_get(dw + k, n - k) + g * (v * f.r), n - k);
+    sink_set(kind, out, k, g * weight_get(kind, w, offset, k, n - k) * f.r - v * f.pull, n - k);
+  }
+  sink_put(kind, &to, i, n, out);
+}
+
+INLINE void backward_rows(const cpu_call *c, int64_t first, int count, int kind, real *dw) {
+  int64_t cols = rows_of(c->p)->cols;
+  TILE_OF_REALS w_tile[TILE];
+  strip w = vector_of(c, W);
+  real offset = (real)c->p->op.u.rmsnorm.offset;
+  factors f[GROUP];
+  factors_of(c, first, count, kind, f);
+  for (int64_t i = 0; i < cols; i += TILE) {
+    int64_t n = min64(TILE, cols - i);
+    const void *wi = view_in(kind, &w, i, n, w_tile);
+    for (int g = 0; g < count; g++) ds_tile(c, first + g, kind, f[g], wi, offset, dw ? dw + i : NULL, i, n);
+  }
+}
+
+static void backward_group(const cpu_call *c, int64_t first, int count, int kind, column_sums *dw) {
   if (kind == BF16S)
-    backward_pass(c, row, BF16S, dw->block);
+    backward_rows(c, first, count, BF16S, dw->block);
   else
-    backward_pass(c, row, REALS, dw->block);
+    backward_rows(c, first, count, REALS, dw->block);
 }
 
 static int64_t summed(const problem *p) { return writes_slot(p, DW) ? rows_of(p)->cols : 0; }
 
 static void backward_task(void *context, int64_t task) {
   const cpu_call *c = context;
-  norm_rows(c, task, summed(c->p), norm_kind(c, AMBI_BIT(RSTD) | AMBI_BIT(DW)), backward_row);
+  norm_rows(c, task, summed(c->p), norm_kind(c, AMBI_BIT(RSTD) | AMBI_BIT(DW)), backward_group);
 }
 
 static void dw_task(void *context, int64_t task) {

@@ -1,28 +1,39 @@
-/* backward.h -- the way back through the chunks of a block, and the sums that blocks share. Included by cpu.c only. */
+/* backward.h -- the way back through the chunks of a block, and the sums that blocks share. */
+#ifndef AMBI_SCAN_BACKWARD_H
+#define AMBI_SCAN_BACKWARD_H
+#include "ops/selective_scan/forward.h"
 
 /* ---- a block's part of the workspace ------------------------------------------------------------------- */
 /* What is summed over batch and time, for each channel: per state, or once */
 static const int summed[] = {A, B, C, D, DELTA_BIAS};
 enum { SUM_A, SUM_B, SUM_C, SUM_D, SUM_DELTA_BIAS, SUMS };
+static bool has_states(int i) { return i != SUM_D && i != SUM_DELTA_BIAS; }
 
 typedef struct {
-  real *kept;         /* (chunks, N, WIDTH): the state before each chunk                          */
-  real *h, *dh;       /* (N, WIDTH)                                                               */
-  real *sum[SUMS];    /* (rows, WIDTH), and as much again for what rounding took from it          */
-  real *group[2];     /* (L, N): dB and dC of the block's channels, when a group has other blocks */
+  real *kept;      /* (chunks, N, WIDTH): the state before each chunk                          */
+  real *h, *dh;    /* (N, WIDTH)                                                               */
+  real *sum[SUMS]; /* (rows, WIDTH), and as much again for what rounding took from it          */
+  real *group[2];  /* (L, N): dB and dC of the block's channels, when a group has other blocks */
 } back_memory;
 
 static int64_t sum_rows(const problem *p, int i) {
   const scan_recipe *r = scan(p);
   bool per_group = (i == SUM_B && !r->constant_b) || (i == SUM_C && !r->constant_c);
   if (!writes_slot(p, GRAD(summed[i])) || per_group) return 0;
-  return i == SUM_D || i == SUM_DELTA_BIAS ? 1 : padded_states(r);
+  return has_states(i) ? padded_states(r) : 1;
 }
 
-/* dB (0) or dC (1) is a sum over blocks */
+/* dB (i = 0) or dC (i = 1) of each group is a sum over so many blocks. */
+static const int grouped[2] = {B, C};
+static int64_t blocks_in_group(const scan_recipe *r, int i) {
+  const int64_t groups = i ? r->groups_c : r->groups_b;
+  return groups ? plan_blocks(r).per_batch / groups : 0;
+}
+
+/* .. and when there are several, or none, they are added up at the end. */
 static bool is_shared(const problem *p, int i) {
   const scan_recipe *r = scan(p);
-  return writes_slot(p, GRAD(i ? C : B)) && !(i ? r->constant_c : r->constant_b) && plan_blocks(r).per_group != 1;
+  return writes_slot(p, GRAD(grouped[i])) && !(i ? r->constant_c : r->constant_b) && blocks_in_group(r, i) != 1;
 }
 
 static bool keeps_states(const problem *p) { return scan(p)->needs_h && !reads_slot(p, CHUNK_STATE); }
@@ -81,7 +92,12 @@ typedef struct {
   TILE_OF_REALS da[STATES * WIDTH], db[COEFFICIENTS + LANES], dc[COEFFICIENTS + LANES];
   TILE_OF_REALS record[STEPS * RECORD]; /* of each step and SOME states: abar, h before, and dB and dC lane by lane */
 } state_tiles;
-enum { ABAR = 0, BEFORE = SOME * VECTOR, LANES_B = 2 * SOME * VECTOR, LANES_C = 3 * SOME * VECTOR }; /* in a record */
+enum { ABAR = 0, BEFORE = SOME * LANES, LANES_B = 2 * SOME * LANES, LANES_C = 3 * SOME * LANES }; /* in a record */
+
+/* Sums of neighbours: of a in the even lanes, of b in the odd ones */
+static inline vr zip_add(vr a, vr b) {
+  return __builtin_shufflevector(a, b, ZIP_LOW) + __builtin_shufflevector(a, b, ZIP_HIGH);
+}
 
 /* out[t * stride + j] = the sum of the lanes of state j of record t, j < states <= SOME; clears them for the next */
 static void sum_lanes(real *lanes, int64_t steps, int64_t states, int64_t stride, real *out) {
@@ -93,12 +109,30 @@ static void sum_lanes(real *lanes, int64_t steps, int64_t states, int64_t stride
       v[j] = v_load(at);
       v_store(at, (vr){0});
     }
-    _Pragma("GCC unroll 4") for (int half = LANES / 2; half; half /= 2) /* v[0] ends up with the sum of v[j] in lane j */
-        _Pragma("GCC unroll 8") for (int j = 0; j < half; j++)
-            v[j] = __builtin_shufflevector(v[j], v[j + half], ZIP_LOW) + __builtin_shufflevector(v[j], v[j + half], ZIP_HIGH);
-    v_store(sum, v[0]);
+    _Pragma("GCC unroll 4") for (int half = LANES / 2; half; half /= 2) {
+      _Pragma("GCC unroll 8") for (int j = 0; j < half; j++) v[j] = zip_add(v[j], v[j + half]);
+    }
+    v_store(sum, v[0]); /* lane j: the sum of v[j] */
     for (int64_t j = i; j < min64(i + VL, steps * SOME); j++)
       if (j % SOME < states) out[j / SOME * stride + j % SOME] = sum[j - i];
+  }
+}
+
+/* The states of each run, then the gradients of each run, from the last to the first */
+static void backward_runs(const scan_tiles *x, scan_kind kind, bool reverse, const run_list *runs) {
+  for (int64_t i = 0; i < runs->count; i++) {
+    if (i || runs->fresh) clear_some(x->h);
+    if (is_plain(kind))
+      again_steps(x, plain, runs->start[i], runs->start[i + 1]);
+    else
+      again_steps(x, kind, runs->start[i], runs->start[i + 1]);
+  }
+  for (int64_t i = runs->count - 1; reverse && i >= 0; i--) {
+    if (is_plain(kind))
+      backward_steps(x, plain, runs->start[i], runs->start[i + 1]);
+    else
+      backward_steps(x, kind, runs->start[i], runs->start[i + 1]);
+    if (i || runs->fresh) clear_some(x->dh);
   }
 }
 
@@ -139,7 +173,7 @@ static void add_sum(const block *k, const back_memory *to, int i, int64_t row, i
 
 /* dB or dC of some states, which lie side by side: to its place, or to the block's part of the sum */
 static void put_group(const block *k, const back_memory *to, int i, span n, span t, const real *tile) {
-  tile_view v = group_view(k, GRAD(i ? C : B), n, t);
+  tile_view v = group_view(k, GRAD(grouped[i]), group_of(k, grouped[i]), n, t);
   if (to->group[i])
     memcpy(to->group[i] + t.first * k->r->states + n.first * t.count, tile, (size_t)(n.count * t.count) * sizeof(real));
   else
@@ -178,37 +212,41 @@ static void backward_states(const block *k, const back_memory *to, span t, chunk
 
 /* ---- one chunk ------------------------------------------------------------------------------------------------ */
 /* du = D dp + d s;  ddelta = dd sigmoid(delta + bias);  dz = dy p silu'(z);  dD, ddelta_bias += */
-static void finish_vector(const block *k, span t, chunk_tiles *w, int64_t v, vr skip, real *dd_sum, real *dbias_sum) {
+static void finish_vector(const block *k, span t, chunk_tiles *w, int64_t v, vr skip, real *sum_d, real *sum_bias) {
+  const bool gated = reads_slot(k->c->p, Z);
   const bool zoh = k->c->p->op.u.selective_scan.zoh, softplus = k->c->p->op.u.selective_scan.softplus;
-  vr sum = K(0.0), bias_sum = K(0.0);
+  vr dskip = K(0.0), dbias = K(0.0);
   for (int64_t i = v * STEPS * VL; i < (v * STEPS + t.count) * VL; i += VL) {
     const vr d = v_load(w->d + i), u = v_load(w->u + i), dp = v_load(w->dp + i), s = v_load(w->s + i);
-    vr dd = v_load(w->dd + i);
-    if (!zoh) dd += u * s;
+    vr du = skip * dp, dd = v_load(w->dd + i);
+    if (k->r->states) { /* without states these are sums of nothing, even where d or u is NaN */
+      du += d * s;
+      if (!zoh) dd += u * s;
+    }
     if (softplus) dd *= -m_expm1(-d); /* sigmoid(x) = 1 - e^-softplus(x) */
-    v_store(w->s + i, skip * dp + d * s);
+    v_store(w->s + i, du);
     v_store(w->dd + i, dd);
-    v_store(w->p + i, v_load(w->p + i) * v_load(w->slope + i));
-    sum += dp * u;
-    bias_sum += dd;
+    if (gated) v_store(w->p + i, v_load(w->p + i) * v_load(w->slope + i));
+    dskip += dp * u;
+    dbias += dd;
   }
-  v_store(dd_sum + v * VL, sum);
-  v_store(dbias_sum + v * VL, bias_sum);
+  v_store(sum_d + v * VL, dskip);
+  v_store(sum_bias + v * VL, dbias);
 }
 
 static void backward_chunk(const block *k, const back_memory *to, int64_t chunk) {
   const span t = chunk_span(k->r, chunk);
   chunk_tiles w;
-  TILE_OF_REALS skip[WIDTH], sum[WIDTH] = {0}, bias_sum[WIDTH] = {0};
+  TILE_OF_REALS skip[WIDTH], sum_d[WIDTH] = {0}, sum_bias[WIDTH] = {0};
   lookahead next = look_ahead_to(k, chunk, chunk - 1);
   load_chunk(k, t, &w);
   real *h = to->kept ? to->kept + chunk * padded_states(k->r) * WIDTH : to->h;
   if (!to->kept) load_state(k, CHUNK_STATE, chunk, h); /* zero when no state is needed */
   if (k->r->needs_h || k->r->needs_dh) backward_states(k, to, t, &w, h, &next);
   load_per_channel(k, D, skip);
-  for (int64_t v = 0; v < vectors(k); v++) finish_vector(k, t, &w, v, v_load(skip + v * VL), sum, bias_sum);
-  add_sum(k, to, SUM_D, 0, 1, sum);
-  add_sum(k, to, SUM_DELTA_BIAS, 0, 1, bias_sum);
+  for (int64_t v = 0; v < vectors(k); v++) finish_vector(k, t, &w, v, v_load(skip + v * VL), sum_d, sum_bias);
+  add_sum(k, to, SUM_D, 0, 1, sum_d);
+  add_sum(k, to, SUM_DELTA_BIAS, 0, 1, sum_bias);
   store_channels(k, GRAD(U), t, w.s);
   store_channels(k, GRAD(DELTA), t, w.dd);
   store_channels(k, GRAD(Z), t, w.p);
@@ -222,7 +260,7 @@ static void keep_states(const block *k, const back_memory *to) {
   for (int64_t chunk = 0; chunk + 1 < k->r->chunks; chunk++) {
     const span t = chunk_span(k->r, chunk);
     real *h = to->kept + (chunk + 1) * state;
-    lookahead next = look_ahead_to(k, chunk, chunk + 1);
+    lookahead next = look_ahead_to(k, -1, chunk + 1);
     memcpy(h, h - state, (size_t)state * sizeof(real));
     load_d(k, t, d);
     load_channels(k, U, t, du);
@@ -231,47 +269,59 @@ static void keep_states(const block *k, const back_memory *to) {
   }
 }
 
-static void backward_block(const cpu_call *c, int64_t index) {
-  const block k = block_at(c, index, block_bytes(c->p));
+static void backward_block(const block *k) {
   back_memory m;
-  lay_out(c->p, &m, k.memory);
+  lay_out(k->c->p, &m, k->memory);
   for (int i = 0; i < SUMS; i++)
-    if (m.sum[i]) memset(m.sum[i], 0, (size_t)(2 * WIDTH * sum_rows(c->p, i)) * sizeof(real));
-  if (m.kept) keep_states(&k, &m);
-  load_state(&k, GRAD(H_LAST), 0, m.dh);
-  for (int64_t chunk = k.r->chunks - 1; chunk >= 0; chunk--) backward_chunk(&k, &m, chunk);
-  store_state(&k, GRAD(H0), 0, m.dh);
+    if (m.sum[i]) memset(m.sum[i], 0, (size_t)(2 * WIDTH * sum_rows(k->c->p, i)) * sizeof(real));
+  if (m.kept) keep_states(k, &m);
+  load_state(k, GRAD(H_LAST), 0, m.dh);
+  for (int64_t chunk = k->r->chunks - 1; chunk >= 0; chunk--) backward_chunk(k, &m, chunk);
+  store_state(k, GRAD(H0), 0, m.dh);
 }
 
-/* ---- sums over blocks --------------------------------------------------------------------------------------------- */
+/* ---- sums over blocks -------------------------------------------------------------------------------------- */
 static back_memory memory_of(const cpu_call *c, int64_t index) {
   back_memory m;
-  lay_out(c->p, &m, (real *)(void *)(c->workspace + index * (int64_t)block_bytes(c->p)));
+  lay_out(c->p, &m, block_memory(c, index));
   return m;
 }
 
-/* dB and dC of one group of one batch in one chunk: over the blocks of the group */
+static int64_t group_tasks(const problem *p, int i) {
+  const scan_recipe *r = scan(p);
+  return is_shared(p, i) ? r->batches * (i ? r->groups_c : r->groups_b) * r->chunks : 0;
+}
+
+/* dB, then dC, of one group of one batch in one chunk: over the blocks of the group */
 static void group_task(void *context, int64_t task) {
   const cpu_call *c = context;
   const scan_recipe *r = scan(c->p);
-  const int64_t set = task / r->chunks, blocks = plan_blocks(r).per_group;
-  const block k = {.c = c, .r = r, .batch = set / r->groups, .group = set % r->groups};
+  const int i = task >= group_tasks(c->p, 0);
+  if (i) task -= group_tasks(c->p, 0);
+  const int64_t groups = i ? r->groups_c : r->groups_b, blocks = blocks_in_group(r, i), group = task / r->chunks;
+  const block k = {.c = c, .r = r, .batch = group / groups};
   const span t = chunk_span(r, task % r->chunks);
-  for (int i = 0; i < 2; i++)
-    for (int64_t n = 0; is_shared(c->p, i) && n < r->states; n += STATES) {
-      TILE_OF_REALS sum[COEFFICIENTS + LANES] = {0}, lost[COEFFICIENTS] = {0};
-      const span some = states_from(r, n);
-      for (int64_t j = 0; j < blocks; j++)
-        kahan_add(sum, lost, memory_of(c, set * blocks + j).group[i] + t.first * r->states + n * t.count,
-                  some.count * t.count);
-      tile_view v = group_view(&k, GRAD(i ? C : B), some, t);
-      store_tile(&v, sum, (tile_layout){VL, some.count});
-    }
+  for (int64_t n = 0; n < r->states; n += STATES) {
+    TILE_OF_REALS sum[COEFFICIENTS + LANES] = {0}, lost[COEFFICIENTS] = {0};
+    const span some = states_from(r, n);
+    for (int64_t j = group * blocks; j < (group + 1) * blocks; j++)
+      kahan_add(sum, lost, memory_of(c, j).group[i] + t.first * r->states + n * t.count, some.count * t.count);
+    tile_view v = group_view(&k, GRAD(grouped[i]), group % groups, some, t);
+    store_tile(&v, sum, (tile_layout){VL, some.count});
+  }
   stream_fence();
 }
 
+/* da_log = dA A */
+static void times_a(const block *k, span n, real *da) {
+  TILE_OF_REALS a[STATES * WIDTH];
+  load_a(k, n, a);
+  for (int64_t i = 0; i < n.count; i++)
+    for (int64_t j = i * WIDTH; j < i * WIDTH + k->lanes; j += VL) v_store(da + j, v_load(da + j) * v_load(a + j));
+}
+
 static tile_view sum_view(const block *k, int i, span n) {
-  if (i != SUM_D && i != SUM_DELTA_BIAS) return state_view(k, GRAD(summed[i]), 0, n);
+  if (has_states(i)) return state_view(k, GRAD(summed[i]), 0, n);
   const int64_t stride = k->r->stride[GRAD(summed[i])].d;
   return (tile_view){k->c, GRAD(summed[i]), k->channel * stride, stride, 0, k->lanes, 1};
 }
@@ -280,20 +330,19 @@ static tile_view sum_view(const block *k, int i, span n) {
 static void channel_task(void *context, int64_t task) {
   const cpu_call *c = context;
   const scan_recipe *r = scan(c->p);
-  const block k = block_at(c, task, 0);
-  const int64_t blocks = plan_blocks(r).per_group * r->groups;
+  const block k = block_at(c, task);
+  const int64_t blocks = plan_blocks(r).per_batch;
   for (int i = 0; i < SUMS; i++)
     for (int64_t n = 0, rows = sum_rows(c->p, i); n < rows; n += STATES) {
-      TILE_OF_REALS sum[STATES * WIDTH] = {0}, lost[STATES * WIDTH] = {0}, a[STATES * WIDTH];
-      const span some = {n, min64(STATES, (rows == 1 ? 1 : r->states) - n)};
+      TILE_OF_REALS sum[STATES * WIDTH] = {0}, lost[STATES * WIDTH] = {0};
+      const span some = {n, has_states(i) ? min64(STATES, r->states - n) : 1};
       for (int64_t b = 0; b < r->batches; b++)
         kahan_add(sum, lost, memory_of(c, b * blocks + task).sum[i] + n * WIDTH, some.count * WIDTH);
-      if (i == SUM_A && c->p->op.u.selective_scan.a_log) { /* da_log = dA A */
-        load_a(&k, some, a);
-        for (int64_t j = 0; j < some.count * WIDTH; j += VL) v_store(sum + j, v_load(sum + j) * v_load(a + j));
-      }
+      if (i == SUM_A && c->p->op.u.selective_scan.a_log) times_a(&k, some, sum);
       tile_view v = sum_view(&k, i, some);
       store_tile(&v, sum, as_states);
     }
   stream_fence();
 }
+
+#endif

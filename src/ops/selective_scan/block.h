@@ -1,45 +1,44 @@
-/* block.h -- a block: up to WIDTH channels of one group of one batch. It is what a task works on, chunk after chunk.
- * Included by cpu.c only.                                                                                         */
+/* block.h -- a block: up to WIDTH channels of one batch that share B and C. It is what a task works on. */
+#ifndef AMBI_SCAN_BLOCK_H
+#define AMBI_SCAN_BLOCK_H
+#include "ops/selective_scan/steps.h"
 
 /* ---- how the channels are cut into blocks: by the shape alone ---------------------------------------------- */
 typedef struct {
-  int64_t width, per_group, count; /* channels in a block, blocks in a group, blocks in all */
+  int64_t width, per_set, per_batch, count; /* channels in a block; blocks in a set of channels that are together, .. */
 } block_plan;
 
 static block_plan plan_blocks(const scan_recipe *r) {
   enum { ENOUGH = 16 }; /* blocks to share between threads */
-  int64_t channels = r->groups ? r->channels / r->groups : 0, sets = r->batches * r->groups;
-  int64_t width = sets * ceil_div(channels, WIDTH) < ENOUGH ? WIDTH / 2 : WIDTH, per_group = ceil_div(channels, width);
-  return (block_plan){width, per_group, sets * per_group};
+  const int64_t sets = r->together ? r->channels / r->together : 0;
+  const bool few = r->batches * sets * ceil_div(r->together, WIDTH) < ENOUGH;
+  const int64_t width = few ? WIDTH / 2 : WIDTH, per_set = ceil_div(r->together, width);
+  return (block_plan){width, per_set, sets * per_set, r->batches * sets * per_set};
 }
 
 typedef struct {
   const cpu_call *c;
   const scan_recipe *r;
-  int64_t batch, group, channel, lanes; /* its first channel, and how many */
-  real *memory;                         /* its part of the workspace       */
+  int64_t batch, channel, lanes; /* its first channel, and how many */
+  real *memory;                  /* its part of the workspace       */
 } block;
 
-static block block_at(const cpu_call *c, int64_t index, uint64_t bytes) {
-  const scan_recipe *r = scan(c->p);
-  const block_plan plan = plan_blocks(r);
-  const int64_t of_group = r->channels / r->groups, set = index / plan.per_group, group = set % r->groups;
-  const int64_t first = index % plan.per_group * plan.width;
-  return (block){.c = c,
-                 .r = r,
-                 .batch = set / r->groups,
-                 .group = group,
-                 .channel = group * of_group + first,
-                 .lanes = min64(plan.width, of_group - first),
-                 .memory = (real *)(void *)(c->workspace + index * (int64_t)bytes)};
+static uint64_t block_bytes(const problem *p); /* of workspace */
+static real *block_memory(const cpu_call *c, int64_t index) {
+  return (real *)(void *)(c->workspace + index * (int64_t)block_bytes(c->p));
 }
 
-/* Blocks are short when the sequence is: a task takes enough of them to be worth waking a thread for. */
-static int64_t blocks_per_task(const problem *p) {
-  enum { UPDATES = 1 << 15 };
-  const scan_recipe *r = scan(p);
-  int64_t updates = plan_blocks(r).width * max64(r->length, 1) * max64(r->states, 1); /* cannot overflow: see recipe */
-  return ceil_div(UPDATES, updates);
+/* Blocks are numbered in the order of their channels, batch after batch. */
+static block block_at(const cpu_call *c, int64_t index) {
+  const scan_recipe *r = scan(c->p);
+  const block_plan plan = plan_blocks(r);
+  const int64_t in_batch = index % plan.per_batch, first = in_batch % plan.per_set * plan.width;
+  return (block){.c = c,
+                 .r = r,
+                 .batch = index / plan.per_batch,
+                 .channel = in_batch / plan.per_set * r->together + first,
+                 .lanes = min64(plan.width, r->together - first),
+                 .memory = block_memory(c, index)};
 }
 
 static int64_t vectors(const block *k) { return ceil_div(k->lanes, VL); }
@@ -62,15 +61,20 @@ static tile_view channel_view(const block *k, int slot, span t) {
 /* (b, chunk, d.., n..) of a, h0, h_last, chunk_state, constant b and c: lanes are channels, rows states */
 static tile_view state_view(const block *k, int slot, int64_t chunk, span n) {
   const scan_strides *s = &k->r->stride[slot];
-  return (tile_view){k->c,  slot,     k->batch * s->b + chunk * s->s + k->channel * s->d + n.first * s->n, s->d, s->n,
-                     k->lanes, n.count};
+  const int64_t offset = k->batch * s->b + chunk * s->s + k->channel * s->d + n.first * s->n;
+  return (tile_view){k->c, slot, offset, s->d, s->n, k->lanes, n.count};
 }
 
-/* (b, g, n.., t..) of b and c: lanes are states, rows steps */
-static tile_view group_view(const block *k, int slot, span n, span t) {
+/* The group of B, or of C, that a block is in */
+static int64_t group_of(const block *k, int slot) {
+  return k->channel / (k->r->channels / (slot == B ? k->r->groups_b : k->r->groups_c));
+}
+
+/* (b, g, n.., t..) of b and c and their gradients: lanes are states, rows steps */
+static tile_view group_view(const block *k, int slot, int64_t group, span n, span t) {
   const scan_strides *s = &k->r->stride[slot];
-  return (tile_view){k->c,  slot,    k->batch * s->b + k->group * s->g + n.first * s->n + t.first * s->l, s->n, s->l,
-                     n.count, t.count};
+  const int64_t offset = k->batch * s->b + group * s->g + n.first * s->n + t.first * s->l;
+  return (tile_view){k->c, slot, offset, s->n, s->l, n.count, t.count};
 }
 
 static void load_channels(const block *k, int slot, span t, real *tile) {
@@ -107,7 +111,7 @@ static void store_state(const block *k, int slot, int64_t chunk, const real *h) 
 
 /* A of some states, (STATES, WIDTH); states that pad the last group of SOME do nothing: A = 0 */
 static void load_a(const block *k, span n, real *a) {
-  tile_view v = state_view(k, AMBI_SCAN_A, 0, n);
+  tile_view v = state_view(k, A, 0, n);
   load_tile(&v, a, as_states);
   for (int64_t i = 0; k->c->p->op.u.selective_scan.a_log && i < n.count; i++)
     for (int64_t j = 0; j < k->lanes; j += VL) v_store(a + i * WIDTH + j, -m_exp(v_load(a + i * WIDTH + j)));
@@ -116,7 +120,7 @@ static void load_a(const block *k, span n, real *a) {
 
 /* B or C: (STEPS, STATES) shared by the channels, or (STATES, WIDTH) constant in time; padding states are 0 */
 static void load_coefficients(const block *k, int slot, bool constant, span n, span t, real *tile) {
-  tile_view v = constant ? state_view(k, slot, 0, n) : group_view(k, slot, n, t);
+  tile_view v = constant ? state_view(k, slot, 0, n) : group_view(k, slot, group_of(k, slot), n, t);
   if (n.count % SOME) memset(tile, 0, COEFFICIENTS * sizeof(real));
   load_tile(&v, tile, constant ? as_states : as_group);
 }
@@ -128,7 +132,6 @@ typedef struct {
 } run_list;
 
 static run_list find_runs(const block *k, span t) {
-  enum { SEQ_IDX = AMBI_SCAN_SEQ_IDX };
   run_list runs = {.count = 1, .start = {0}};
   const scan_strides *s = &k->r->stride[SEQ_IDX];
   if (reads_slot(k->c->p, SEQ_IDX)) {
@@ -140,3 +143,5 @@ static run_list find_runs(const block *k, span t) {
   runs.start[runs.count] = t.count;
   return runs;
 }
+
+#endif

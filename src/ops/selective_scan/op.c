@@ -28,8 +28,8 @@ static const ambi_slot_info slots[SLOTS] = {
     {"u", "(B, D, L)", "input; strides say which axis is dense", 0},
     {"delta", "(B, D, L)", "step size, before delta_bias and softplus", 0},
     {"a", "(D, N)", "decay, or its logarithm (attribute a_log)", 0},
-    {"b", "(B, G, N, L), (B, N, L) or (D, N)", "into the state; per group, or constant", 0},
-    {"c", "(B, G, N, L), (B, N, L) or (D, N)", "out of the state; per group, or constant", 0},
+    {"b", "(B, G, N, L), (B, N, L) or (D, N)", "into the state; per group of channels, or constant", 0},
+    {"c", "(B, G, N, L), (B, N, L) or (D, N)", "out of the state; per group of channels, or constant", 0},
     {"d", "(D)", "from input to output", OPTIONAL},
     {"z", "(B, D, L)", "the output is multiplied by silu(z)", OPTIONAL},
     {"delta_bias", "(D)", "added to delta", OPTIONAL},
@@ -42,12 +42,13 @@ static const ambi_slot_info slots[SLOTS] = {
 };
 
 /* The axes of each slot; b and c by their rank. */
-static const char *const axes[SLOTS] = {"bdl", "bdl", "dn", NULL, NULL, "d", "bdl", "d", "bdn", "bl", "bdl", "bdn", "bsdn"};
+static const char *const axes[SLOTS] = {"bdl", "bdl", "dn", NULL,  NULL,  "d",   "bdl",
+                                        "d",   "bdn", "bl", "bdl", "bdn", "bsdn"};
 static const char *const axes_by_rank[] = {NULL, NULL, "dn", "bnl", "bgnl"};
 
 static const ambi_attr_info attributes[] = {
-    {"softplus", "d = softplus(delta + delta_bias)", AMBI_ATTR_BOOL, offsetof(ambi_op, u.selective_scan.softplus), 0, 0, 1,
-     NULL},
+    {"softplus", "d = softplus(delta + delta_bias)", AMBI_ATTR_BOOL, offsetof(ambi_op, u.selective_scan.softplus), 0, 0,
+     1, NULL},
     {"zoh", "zero-order hold: bbar = expm1(d A)/A B", AMBI_ATTR_BOOL, offsetof(ambi_op, u.selective_scan.zoh), 0, 0, 1,
      NULL},
     {"a_log", "slot a holds log(-A)", AMBI_ATTR_BOOL, offsetof(ambi_op, u.selective_scan.a_log), 0, 0, 1, NULL},
@@ -69,18 +70,19 @@ static const int8_t in_place[][2] = {{Y, U},
                                      {-1, -1}};
 
 /* ---- shapes ------------------------------------------------------------------------------------------- */
-/* B or C: the groups it has (1 when it is constant or of rank 3) */
-static ambi_status expect_groups(problem *p, int slot, int64_t *groups) {
+/* A constant B or C, and one of rank 3, counts as one group. */
+static int64_t groups_of(const problem *p, int slot) { return p->t[slot].ndim == 4 ? p->t[slot].shape[1] : 1; }
+
+static ambi_status expect_groups(problem *p, int slot) {
   TRY(expect_rank(p, slot, 2, 4));
   const ambi_tensor *t = &p->t[slot];
-  const int64_t *u = p->t[U].shape, states = p->t[A].shape[1];
-  *groups = t->ndim == 4 ? t->shape[1] : 1;
-  if (*groups == 0 ? u[1] != 0 : u[1] % *groups != 0)
-    return fail_slot(AMBI_INVALID, p, slot, "its %lld groups do not divide the %lld channels of u", (long long)*groups,
+  const int64_t *u = p->t[U].shape, states = p->t[A].shape[1], groups = groups_of(p, slot);
+  if (groups == 0 ? u[1] != 0 : u[1] % groups != 0)
+    return fail_slot(AMBI_INVALID, p, slot, "its %lld groups do not divide the %lld channels of u", (long long)groups,
                      (long long)u[1]);
   if (t->ndim == 2) return expect(p, slot, t->dtype, 2, (int64_t[]){u[1], states});
   if (t->ndim == 3) return expect(p, slot, t->dtype, 3, (int64_t[]){u[0], states, u[2]});
-  return expect(p, slot, t->dtype, 4, (int64_t[]){u[0], *groups, states, u[2]});
+  return expect(p, slot, t->dtype, 4, (int64_t[]){u[0], groups, states, u[2]});
 }
 
 /* B D L N, with empty axes counted as one: what workspaces are in proportion to stays far from 2^63 bytes. */
@@ -102,13 +104,10 @@ static ambi_status shapes(problem *p) {
   const ambi_dtype t = p->t[U].dtype, kept = t == AMBI_F64 ? AMBI_F64 : AMBI_F32;
   const int64_t batches = p->t[U].shape[0], channels = p->t[U].shape[1], length = p->t[U].shape[2];
   const int64_t states = p->t[A].shape[1], chunks = length / SCAN_CHUNK + (length % SCAN_CHUNK != 0);
-  int64_t of_b, of_c;
   TRY(expect_like(p, DELTA, U));
   TRY(expect(p, A, t, 2, (int64_t[]){channels, states}));
-  TRY(expect_groups(p, B, &of_b));
-  TRY(expect_groups(p, C, &of_c));
-  if (p->t[B].ndim > 2 && p->t[C].ndim > 2 && of_b != of_c)
-    return fail_slot(AMBI_INVALID, p, C, "expected %lld groups as b has, got %lld", (long long)of_b, (long long)of_c);
+  TRY(expect_groups(p, B));
+  TRY(expect_groups(p, C));
   TRY(expect(p, D, t, 1, &channels));
   TRY(expect_like(p, Z, U));
   TRY(expect(p, DELTA_BIAS, t, 1, &channels));
@@ -126,10 +125,10 @@ static ambi_status shapes(problem *p) {
 enum { DY = DGRAD(Y), DH_LAST = DGRAD(H_LAST) };
 
 /* What backward reads to find the states, and to find their gradients dh. */
-static const uint32_t for_h = BIT(U) | BIT(DELTA) | BIT(DELTA_BIAS) | BIT(A) | BIT(B) | BIT(H0) | BIT(SEQ_IDX) |
-                              BIT(CHUNK_STATE);
-static const uint32_t for_dh = BIT(DELTA) | BIT(DELTA_BIAS) | BIT(A) | BIT(C) | BIT(DY) | BIT(Z) | BIT(DH_LAST) |
-                               BIT(SEQ_IDX);
+static const uint32_t for_h =
+    BIT(U) | BIT(DELTA) | BIT(DELTA_BIAS) | BIT(A) | BIT(B) | BIT(H0) | BIT(SEQ_IDX) | BIT(CHUNK_STATE);
+static const uint32_t for_dh =
+    BIT(DELTA) | BIT(DELTA_BIAS) | BIT(A) | BIT(C) | BIT(DY) | BIT(Z) | BIT(DH_LAST) | BIT(SEQ_IDX);
 
 static const struct {
   bool h, dh;
@@ -166,14 +165,17 @@ static scan_strides strides_of(const problem *p, int slot) {
   return s;
 }
 
+static int64_t greatest_common_divisor(int64_t a, int64_t b) { return b ? greatest_common_divisor(b, a % b) : a; }
+
 static ambi_status recipe(problem *p) {
   scan_recipe *r = (scan_recipe *)(void *)p->recipe;
   _Static_assert(sizeof *r <= RECIPE_BYTES, "recipe");
   memset(r, 0, sizeof *r);
-  const ambi_tensor *u = &p->t[U], *grouped = p->t[B].ndim == 4 ? &p->t[B] : &p->t[C];
+  const ambi_tensor *u = &p->t[U];
   r->batches = u->shape[0], r->channels = u->shape[1], r->length = u->shape[2], r->states = p->t[A].shape[1];
   r->chunks = r->length / SCAN_CHUNK + (r->length % SCAN_CHUNK != 0);
-  r->groups = grouped->ndim == 4 ? grouped->shape[1] : 1;
+  r->groups_b = groups_of(p, B), r->groups_c = groups_of(p, C);
+  if (r->channels) r->together = greatest_common_divisor(r->channels / r->groups_b, r->channels / r->groups_c);
   r->constant_b = p->t[B].ndim == 2, r->constant_c = p->t[C].ndim == 2;
   if (is_backward(p)) read_what_is_needed(p, r);
   for (uint32_t m = p->reads | p->writes; m; m &= m - 1) r->stride[__builtin_ctz(m)] = strides_of(p, __builtin_ctz(m));
@@ -184,8 +186,9 @@ static ambi_status recipe(problem *p) {
 
 const op_def selective_scan_op = {
     .info = {.name = "selective_scan",
-             .formula = "d = softplus(delta + delta_bias);  h_t = exp(d A) h_{t-1} + d B u_t (zoh: expm1(d A)/A B u_t);  "
-                        "y = (sum_n C h_t + D u_t) silu(z)",
+             .formula =
+                 "d = softplus(delta + delta_bias);  h_t = exp(d A) h_{t-1} + d B u_t (zoh: expm1(d A)/A B u_t);  "
+                 "y = (sum_n C h_t + D u_t) silu(z)",
              .gradient = "dp = dy silu(z);  dh_t = C dp + abar_{t+1} dh_{t+1};  dC = dp h;  dB = dh d u;  "
                          "du = D dp + sum_n dh d B;  dd = sum_n dh (A abar h_{t-1} + B u);  dA = dh d abar h_{t-1};  "
                          "dz = dy p silu'(z);  dD = dp u;  dh0 = abar_0 dh_0",
@@ -196,8 +199,8 @@ const op_def selective_scan_op = {
              .attr = attributes,
              .backward = 1,
              .in_place = in_place},
-    .backward_reads = BIT(U) | BIT(DELTA) | BIT(A) | BIT(B) | BIT(C) | BIT(D) | BIT(Z) | BIT(DELTA_BIAS) | BIT(H0) |
-                      BIT(SEQ_IDX),
+    .backward_reads =
+        BIT(U) | BIT(DELTA) | BIT(A) | BIT(B) | BIT(C) | BIT(D) | BIT(Z) | BIT(DELTA_BIAS) | BIT(H0) | BIT(SEQ_IDX),
     .shapes = shapes,
     .recipe = recipe,
 };

@@ -19,10 +19,9 @@ static double get(const ref_call *c, int slot, at_index i) { return reads_slot(c
 
 /* Element of B or C, or of their gradients, that channel d uses */
 static at_index group_at(const ref_call *c, int slot, int64_t b, int64_t d, int64_t n, int64_t t) {
-  const scan_recipe *r = scan(c->p);
-  int rank = c->p->t[slot].ndim;
-  if (rank == 2) return AT(d, n);
-  return rank == 3 ? AT(b, n, t) : AT(b, d / (r->channels / r->groups), n, t);
+  const ambi_tensor *of = &c->p->t[slot];
+  if (of->ndim == 2) return AT(d, n);
+  return of->ndim == 3 ? AT(b, n, t) : AT(b, d / (scan(c->p)->channels / of->shape[1]), n, t);
 }
 
 static double a_at(const ref_call *c, int64_t d, int64_t n) {
@@ -61,9 +60,9 @@ static double gain(const ref_call *c, double d, double a) { return c->p->op.u.se
 
 /* ---- the states of channel d of batch b: before[t][n] enters step t, after[t][n] leaves it ---------------- */
 typedef struct {
-  double *before, *after;                /* (L, N)                                     */
-  double *du, *ddelta, *dz;              /* (L)                                        */
-  double *dh;                            /* (N)                                        */
+  double *before, *after;                 /* (L, N)                                     */
+  double *du, *ddelta, *dz;               /* (L)                                        */
+  double *dh;                             /* (N)                                        */
   double *d_a, *d_d, *d_bias, *d_b, *d_c; /* (D, N), (D), (D), as B, as C: whole sums   */
 } work;
 
@@ -73,7 +72,8 @@ static void states(const ref_call *c, const work *w, int64_t b, int64_t d) {
     double delta = delta_at(c, b, d, t), u = get(c, U, AT(b, d, t));
     for (int64_t n = 0; n < r->states; n++) {
       double h = t ? w->after[(t - 1) * r->states + n] : get(c, H0, AT(b, d, n)), a = a_at(c, d, n);
-      if (t % SCAN_CHUNK == 0 && reads_slot(c->p, CHUNK_STATE)) h = ref_get(c, CHUNK_STATE, AT(b, t / SCAN_CHUNK, d, n));
+      if (t % SCAN_CHUNK == 0 && reads_slot(c->p, CHUNK_STATE))
+        h = ref_get(c, CHUNK_STATE, AT(b, t / SCAN_CHUNK, d, n));
       if (t % SCAN_CHUNK == 0) ref_set(c, CHUNK_STATE, AT(b, t / SCAN_CHUNK, d, n), h);
       if (resets(c, b, t)) h = 0;
       w->before[t * r->states + n] = h;
@@ -153,7 +153,8 @@ static void step_back(const ref_call *c, const work *w, int64_t b, int64_t d, in
     w->d_b[dense(c, B, ib)] += dh * gain(c, delta, a) * u;
     du += dh * gain(c, delta, a) * bn;
     dd += dh * (a * abar * before + (zoh ? abar : 1) * bn * u);
-    w->d_a[d * r->states + n] += dh * (delta * abar * before + (zoh ? delta * delta * phi_slope(delta * a) * bn * u : 0));
+    w->d_a[d * r->states + n] +=
+        dh * (delta * abar * before + (zoh ? delta * delta * phi_slope(delta * a) * bn * u : 0));
     w->dh[n] = resets(c, b, t) ? 0 : abar * dh;
   }
   w->du[t] = du;

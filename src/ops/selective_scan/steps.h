@@ -1,24 +1,32 @@
-/* steps.h -- the recurrence and its gradient, on tiles of reals. Included by cpu.c only.
+/* steps.h -- the recurrence and its gradient, on tiles of reals.
  *
  * One call takes a vector of channels and SOME states of each through consecutive steps of one chunk. Nothing is summed
  * across lanes here: what a step shares between channels (B, C) is broadcast, and the gradients dB and dC are kept lane
  * by lane until every channel of the block has been added.                                                        */
+#ifndef AMBI_SCAN_STEPS_H
+#define AMBI_SCAN_STEPS_H
 #include "backends/cpu/math.h"
+#include "ops/selective_scan/tiles.h"
 
+#define LOG2_E        1.4426950408889634
 #define UNROLL_STATES _Pragma("GCC unroll 4")
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+/* What backward keeps of a step: 4 vectors a state. One more, as a store holds up loads 4096 bytes from it. */
+enum { RECORD = (4 * SOME + 1) * LANES };
 
 /* Row t of a tile of channels is at t * VL; of B and C at t * STATES, or, when constant, state j at j * WIDTH. */
 typedef struct {
   const real *d, *u, *du, *dp; /* d, u, d u; dp: the gradient of p                             */
   const real *a, *b, *c;       /* a: state j at j * WIDTH                                      */
-  real *h;                     /* the state, likewise                                          */
+  real *h, *dh;                /* the state and its gradient, likewise                         */
   real *p;                     /* += sum_n C h                                                 */
-  real *dh, *da;               /* the gradient of the state; dA +=                             */
-  real *s, *dd;                /* += sum_n dh bbar/d;  += the part of dd that goes through abar */
-  real *db, *dc;               /* += : state j of row t at t * step + j * state                */
+  real *da;                    /* += dA, at j * WIDTH                                          */
+  real *s;                     /* += sum_n dh bbar/d: times d it is du, times u a part of dd   */
+  real *dd;                    /* += the rest of dd                                            */
+  real *db, *dc;               /* +=: state j of row t at t * step + j * state                 */
   int64_t db_step, db_state, dc_step, dc_state;
-  real *abar, *before;         /* of every step, for the way back: t * RECORD + j * VL         */
+  real *abar, *before; /* of every step, for the way back: at t * RECORD + j * VL      */
 } scan_tiles;
 
 typedef struct {
@@ -32,16 +40,12 @@ ALWAYS_INLINE vr per_step(const real *tile, bool constant, int64_t t, int j) {
 /* ---- zero-order hold: bbar = d phi(d A) B, phi(x) = expm1(x)/x ----------------------------------------------- */
 static inline vr phi(vr x) { return v_select(x == K(0.0), K(1.0), m_expm1(x) / x); }
 
-/* phi'(x) = (e^x - phi)/x; for |x| < 1 its series, sum of (k+1)/(k+2)! x^k, as that difference cancels */
+/* phi'(x) = (e^x - phi)/x; for |x| < 1, where that cancels, its series: sum of (k+1)/(k+2)! x^k, by ratios of terms */
 static inline vr phi_slope(vr x, vr ex, vr phi_x) {
-  static const double over_factorial[] = {
-      1 / 2.0,         2 / 6.0,         3 / 24.0,         4 / 120.0,         5 / 720.0,          6 / 5040.0,
-      7 / 40320.0,     8 / 362880.0,    9 / 3628800.0,    10 / 39916800.0,   11 / 479001600.0,   12 / 6227020800.0,
-      13 / 87178291200.0, 14 / 1307674368e3, 15 / 20922789888e3, 16 / 355687428096e3, 17 / 6402373705728e3};
-  enum { TERMS = AMBI_REAL == 64 ? 17 : 10 };
-  vr series = K(0.0);
-  for (int k = TERMS - 1; k >= 0; k--) series = series * x + K(over_factorial[k]);
-  return v_select(v_abs(x) < K(1.0), series, (ex - phi_x) / x);
+  enum { TERMS = AMBI_REAL == 64 ? 19 : 11 };
+  vr series = K(1.0);
+  for (int k = TERMS - 1; k > 0; k--) series = K(1.0) + x * K((k + 1) / (double)(k * (k + 2))) * series;
+  return v_select(v_abs(x) < K(1.0), K(0.5) * series, (ex - phi_x) / x);
 }
 
 /* ---- forward: steps [t, end) ------------------------------------------------------------------------------------ */
@@ -65,7 +69,7 @@ ALWAYS_INLINE void forward_steps(const scan_tiles *x, scan_kind k, bool output, 
   UNROLL_STATES for (int j = 0; j < SOME; j++) v_store(x->h + j * WIDTH, h[j]);
 }
 
-/* ---- backward, first the states again: abar and h_{t-1} of every step; dC += dp h ------------------------------------ */
+/* ---- backward: first the states again, keeping abar and h_{t-1}; dC += dp h ---------------------------------- */
 ALWAYS_INLINE void again_steps(const scan_tiles *x, scan_kind k, int64_t t, int64_t end) {
   vr h[SOME], a[SOME], a2[SOME];
   UNROLL_STATES for (int j = 0; j < SOME; j++) {
@@ -91,7 +95,7 @@ ALWAYS_INLINE void again_steps(const scan_tiles *x, scan_kind k, int64_t t, int6
   UNROLL_STATES for (int j = 0; j < SOME; j++) v_store(x->h + j * WIDTH, h[j]);
 }
 
-/* ---- backward, then from step end - 1 down to `first` ------------------------------------------------------------------ */
+/* ---- backward: then the gradients, from step end - 1 down to `first` ------------------------------------------ */
 ALWAYS_INLINE void backward_steps(const scan_tiles *x, scan_kind k, int64_t first, int64_t end) {
   vr dh[SOME], a[SOME], da[SOME];
   UNROLL_STATES for (int j = 0; j < SOME; j++) {
@@ -137,3 +141,5 @@ static const scan_kind plain = {false, false, false};
 static bool is_plain(scan_kind k) { return !k.zoh && !k.constant_b && !k.constant_c; }
 
 static inline vr silu(vr z) { return m_gate(v_max(z, K(-1e30)), m_logit(z)); }
+
+#endif

@@ -1,11 +1,28 @@
-/* tiles.h -- two axes of a tensor as a tile of reals, whatever its dtype and strides. Included by cpu.c only.
+/* tiles.h -- two axes of a tensor as a tile of reals, whatever its dtype and strides.
  *
  * A tile has lanes (channels, or states) and rows (steps, or states). Element (row, lane) of memory goes to
  * out[lane / VL * to.vector + row * to.row + lane % VL]; lanes are padded with zeros to whole vectors. Strips run along
  * the denser of the two axes: along lanes they are copied, along rows VL of them are transposed at a time.          */
+#ifndef AMBI_SCAN_TILES_H
+#define AMBI_SCAN_TILES_H
 #include "backends/cpu/gemm/transpose.h"
 #include "backends/cpu/sums.h"
 #include "ops/selective_scan/op.h"
+
+enum { U = AMBI_SCAN_U, DELTA = AMBI_SCAN_DELTA, A = AMBI_SCAN_A, B = AMBI_SCAN_B, C = AMBI_SCAN_C, D = AMBI_SCAN_D };
+enum { Z = AMBI_SCAN_Z, DELTA_BIAS = AMBI_SCAN_DELTA_BIAS, H0 = AMBI_SCAN_H0, SEQ_IDX = AMBI_SCAN_SEQ_IDX };
+enum { Y = AMBI_SCAN_Y, H_LAST = AMBI_SCAN_H_LAST, CHUNK_STATE = AMBI_SCAN_CHUNK_STATE };
+#define GRAD AMBI_GRAD
+
+enum {
+  STEPS = SCAN_CHUNK,            /* of a chunk                            */
+  WIDTH = 256 * 8 / AMBI_REAL,   /* most channels in a block              */
+  STATES = 16,                   /* whose A, B and C are loaded at a time */
+  SOME = 4,                      /* states in registers                   */
+  COEFFICIENTS = STEPS * STATES, /* in a tile of B or C, constant or not  */
+};
+_Static_assert(STEPS % LANES == 0 && WIDTH / 2 % LANES == 0 && STATES % SOME == 0, "whole vectors");
+_Static_assert(COEFFICIENTS >= STATES * WIDTH && STEPS <= (int)TILE && WIDTH <= (int)TILE, "room");
 
 typedef struct {
   int64_t vector, row;
@@ -22,18 +39,21 @@ static int64_t magnitude(int64_t v) { return v < 0 ? -v : v; }
 
 static bool along_lanes(const tile_view *v) { return v->rows == 1 || magnitude(v->lane) <= magnitude(v->row); }
 
-static strip lane_strip(const tile_view *v, int64_t row) {
-  return strip_of(v->c, v->slot, v->offset + row * v->row, v->lane);
+/* The first strip, `skip` strips in; and the bytes from one strip to the next. */
+static strip first_strip(const tile_view *v, int64_t skip) {
+  const bool lanes = along_lanes(v);
+  return strip_of(v->c, v->slot, v->offset + skip * (lanes ? v->row : v->lane), lanes ? v->lane : v->row);
 }
-static strip row_strip(const tile_view *v, int64_t lane) {
-  return strip_of(v->c, v->slot, v->offset + lane * v->lane, v->row);
+static int64_t strip_step(const tile_view *v) {
+  return (along_lanes(v) ? v->row : v->lane) * (int64_t)ambi_dtype_size(v->c->p->t[v->slot].dtype);
 }
 
 /* ---- load --------------------------------------------------------------------------------------------- */
 static void load_rows(const tile_view *v, real *out, tile_layout to) {
   TILE_OF_REALS buffer[WIDTH];
-  for (int64_t row = 0; row < v->rows; row++) {
-    strip s = lane_strip(v, row);
+  strip s = first_strip(v, 0);
+  const int64_t step = strip_step(v);
+  for (int64_t row = 0; row < v->rows; row++, s.at += step) {
     const real *from = strip_in(&s, 0, v->lanes, buffer);
     real *at = out + row * to.row;
     for (int64_t i = 0; i < v->lanes; i += VL, at += to.vector) v_store(at, v_get(from + i, v->lanes - i));
@@ -42,18 +62,16 @@ static void load_rows(const tile_view *v, real *out, tile_layout to) {
 
 /* One vector of lanes: VL strips along rows, transposed */
 static void load_columns(const tile_view *v, int64_t lane, real *out, tile_layout to) {
-  TILE_OF_REALS buffer[LANES][MOST_ROWS];
+  TILE_OF_REALS buffer[LANES][STEPS];
   const real *from[LANES];
-  int64_t whole = v->rows / VL * VL;
-  for (int64_t i = 0; i < VL; i++) {
-    from[i] = buffer[i];
-    if (lane + i >= v->lanes || whole < v->rows) memset(buffer[i], 0, sizeof buffer[i]);
-    if (lane + i >= v->lanes) continue;
-    strip s = row_strip(v, lane + i);
-    if (whole == v->rows)
-      from[i] = strip_in(&s, 0, v->rows, buffer[i]);
-    else
-      read_reals(s.dtype, s.at, s.stride, v->rows, buffer[i]);
+  strip s = first_strip(v, lane);
+  const int64_t step = strip_step(v);
+  const bool in_place = is_direct(&s) && v->rows % VL == 0; /* whole vectors can be read where they are */
+  for (int64_t i = 0; i < VL; i++, s.at += step) {
+    const bool there = lane + i < v->lanes;
+    from[i] = there && in_place ? (const real *)(void *)s.at : buffer[i];
+    if (!there || v->rows % VL) memset(buffer[i], 0, (size_t)ceil_div(v->rows, VL) * VBYTES);
+    if (there && !in_place) read_reals(s.dtype, s.at, s.stride, v->rows, buffer[i]);
   }
   for (int64_t row = 0; row < v->rows; row += VL) {
     vr t[LANES];
@@ -81,26 +99,28 @@ static void load_tile(const tile_view *v, real *out, tile_layout to) {
 /* ---- store -------------------------------------------------------------------------------------------- */
 static void store_rows(const tile_view *v, const real *in, tile_layout from) {
   TILE_OF_REALS buffer[WIDTH];
-  for (int64_t row = 0; row < v->rows; row++) {
-    strip s = lane_strip(v, row);
+  strip s = first_strip(v, 0);
+  const int64_t step = strip_step(v);
+  for (int64_t row = 0; row < v->rows; row++, s.at += step) {
     const real *at = in + row * from.row;
-    for (int64_t i = 0; i < v->lanes; i += VL, at += from.vector) v_store(buffer + i, v_load(at));
-    strip_put(&s, 0, v->lanes, buffer);
+    real *to = strip_out(&s, 0, buffer);
+    for (int64_t i = 0; i < v->lanes; i += VL, at += from.vector) v_put(to + i, v_load(at), v->lanes - i);
+    strip_put(&s, 0, v->lanes, to);
   }
 }
 
 static void store_columns(const tile_view *v, int64_t lane, const real *in, tile_layout from) {
-  TILE_OF_REALS buffer[LANES][MOST_ROWS];
+  TILE_OF_REALS buffer[LANES][STEPS];
+  strip s = first_strip(v, lane);
+  const int64_t step = strip_step(v), lanes = min64(VL, v->lanes - lane);
+  const bool in_place = strip_out(&s, 0, NULL) && v->rows % VL == 0; /* whole vectors can be written where they go */
   for (int64_t row = 0; row < v->rows; row += VL) {
     vr t[LANES];
     for (int64_t i = 0; i < VL; i++) t[i] = row + i < v->rows ? v_load(in + (row + i) * from.row) : (vr){0};
     v_transpose(t);
-    _Pragma("GCC unroll 16") for (int i = 0; i < LANES; i++) v_store(buffer[i] + row, t[i]);
+    for (int64_t i = 0; i < lanes; i++) v_store((in_place ? (real *)(void *)(s.at + i * step) : buffer[i]) + row, t[i]);
   }
-  for (int64_t i = 0; i < min64(VL, v->lanes - lane); i++) {
-    strip s = row_strip(v, lane + i);
-    strip_put(&s, 0, v->rows, buffer[i]);
-  }
+  for (int64_t i = 0; i < lanes && !in_place; i++, s.at += step) strip_put(&s, 0, v->rows, buffer[i]);
 }
 
 /* A slot that is not wanted is left alone. */
@@ -147,3 +167,5 @@ static void look_ahead(lookahead *a) {
   }
   a->done++;
 }
+
+#endif

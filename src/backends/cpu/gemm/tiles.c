@@ -7,7 +7,7 @@ enum { MR = 12, NV = 2 };
 #elif defined(AMBI_ISA_avx2)
 enum { MR = 6, NV = 2 };
 #elif defined(AMBI_ISA_neon)
-enum { MR = 8, NV = 3 };
+enum { MR = 6, NV = 3 };
 #else
 enum { MR = 4, NV = 2 };
 #endif

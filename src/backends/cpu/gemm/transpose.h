@@ -3,8 +3,14 @@
 #define AMBI_CPU_TRANSPOSE_H
 #include "backends/cpu/simd.h"
 
-#define LANES  (VBYTES * 8 / AMBI_REAL) /* VL, for #if */
-#define UNROLL _Pragma("GCC unroll 16") /* loops over registers must go, or the registers do */
+#define LANES (VBYTES * 8 / AMBI_REAL) /* VL, for #if */
+
+/* Loops over registers must be unrolled, or the registers become memory. */
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
 
 /* a0 b0 a1 b1 .. from the low (or high) halves of a and b */
 #if LANES == 2

@@ -1,0 +1,107 @@
+/* check_extremes.c -- NaN among the inputs, sums of very many terms, outputs larger than the cache. */
+#include <math.h>
+#include <stdio.h>
+
+#include "check.h"
+#include "values.h"
+
+/* ---- NaN: one in an input spoils what the formula says it spoils, and nothing else ------------------- */
+static void try_nan(group *g, trial *t, int slot, int64_t at, double value) {
+  char err[400], label[96], name[48];
+  checker *ck = g->ck;
+  double kept = t->in[slot][at];
+  t->in[slot][at] = value;
+  snprintf(label, sizeof label, "%s at element %lld of %s", isnan(value) ? "NaN" : "infinity", (long long)at,
+           slot_name(&t->op, slot, name, sizeof name));
+  ambi_status s = trial_solve(&ck->ref, t, err, sizeof err);
+  if (s != AMBI_OK) group_fail(g, t->text, "reference", "[%s] %s: %s", label, ambi_status_name(s), err);
+  for (int i = 0; s == AMBI_OK && i < ck->target_count; i++)
+    for (int pass = slot >= AMBI_MAX_PRIMALS; pass <= (t->differentiable != 0); pass++) {
+      probe p = {&g[pass], &ck->targets[i], t, (ambi_pass)pass};
+      exec e = prepare(&p, AS_GIVEN);
+      finish(&p, &e, label);
+    }
+  t->in[slot][at] = kept;
+}
+
+void check_not_finite(group *g, const char *text, const mix *m) {
+  trial t;
+  char err[400];
+  checker *ck = g->ck;
+  if (trial_make(&ck->ref, text, m, (uint64_t)ck->seed, -1, 0, &t, err, sizeof err) == AMBI_OK && t.n <= 500)
+    for (int s = 0; s < t.info->slots; s++) {
+      int slot = t.inputs & AMBI_BIT(s) ? s : t.arriving & AMBI_BIT(s) ? AMBI_GRAD(s) : -1;
+      int64_t n = ambi_numel(&t.op.t[s]);
+      if (slot < 0 || n == 0 || !value_is_float(t.op.t[s].dtype)) continue;
+      try_nan(g, &t, slot, n / 2, NAN);
+      if (t.op.kind == AMBI_GRAD_NORM) try_nan(g, &t, slot, n / 2, INFINITY);
+    }
+  trial_free(&t); /* a case that cannot be made has failed in check_kernels already */
+}
+
+void check_long_sums(group *g, const char *text, const mix *m) {
+  trial t;
+  char err[400];
+  checker *ck = g->ck;
+  ambi_status s = trial_make(&ck->ref, text, m, CONSTANT, -1, 0, &t, err, sizeof err);
+  if (s != AMBI_OK) group_fail(g, text, "", "%s: %s", ambi_status_name(s), err);
+  for (int i = 0; s == AMBI_OK && i < ck->target_count; i++)
+    for (int pass = 0; pass <= (t.differentiable != 0); pass++) {
+      probe p = {g, &ck->targets[i], &t, (ambi_pass)pass};
+      exec e = prepare(&p, AS_GIVEN);
+      finish(&p, &e, "constant values");
+    }
+  trial_free(&t);
+}
+
+/* Which cases outgrow the cache: rows of 1021, and how many outputs of that size they write. */
+static const struct {
+  ambi_kind kind;
+  const char *text; /* R: the number of rows */
+  int outputs;
+} outgrowing[] = {{AMBI_UNARY, "unary x=Rx1021 function=neg", 1},
+                  {AMBI_GATED, "gated v=Rx1021 g=Rx1021 gate=bilinear", 1},
+                  {AMBI_ADD, "add a=Rx1021 b=Rx1021", 1},
+                  {AMBI_RMSNORM, "rmsnorm x=Rx1021", 1},
+                  {AMBI_LAYERNORM, "layernorm x=Rx1021", 1},
+                  {AMBI_ADAMW, "adamw p=Rx1021 g=Rx1021 m=Rx1021 v=Rx1021 lr=() step=()", 3}};
+
+static void put_rows(const char *text, uint64_t rows, char *out, size_t n) {
+  size_t used = 0;
+  for (; *text && used + 24 < n; text++)
+    used += (size_t)(*text == 'R' ? snprintf(out + used, n - used, "%llu", (unsigned long long)rows)
+                                  : snprintf(out + used, n - used, "%c", *text));
+}
+
+static void past_cache(group *g, const char *text, const mix *m) {
+  checker *ck = g->ck;
+  mix forward = *m;
+  trial t;
+  char err[400];
+  forward.forward = 1;
+  ambi_status s = trial_make(&ck->ref, text, &forward, (uint64_t)ck->seed, -1, 0, &t, err, sizeof err);
+  int all = ck->exhaustive || t.op.kind == AMBI_UNARY; /* the others share most of its stores: one instruction set */
+  if (s != AMBI_OK) group_fail(g, text, "", "%s: %s", ambi_status_name(s), err);
+  for (int i = 0; s == AMBI_OK && i < (all ? ck->target_count : 1); i++) {
+    probe p = {g, &ck->targets[i], &t, AMBI_FORWARD};
+    exec e = prepare(&p, PADDED); /* rows begin at every alignment */
+    finish(&p, &e, "padded, larger than the cache");
+  }
+  trial_free(&t);
+}
+
+void check_past_cache(group *g, ambi_kind kind, const mix *m) {
+  ambi_device_info info;
+  char text[256];
+  if (ambi_device_get_info(g->ck->targets[0].dev, &info) != AMBI_OK || info.cache_bytes == 0) return;
+  for (size_t i = 0; i < sizeof outgrowing / sizeof *outgrowing; i++) {
+    size_t row = 1021 * ambi_dtype_size(m->activation) * (size_t)outgrowing[i].outputs;
+    uint64_t rows = info.cache_bytes / 8 * 5 / row + 1; /* outputs of half its size may do */
+    if (outgrowing[i].kind != kind) continue;
+    put_rows(outgrowing[i].text, rows, text, sizeof text);
+    if (rows > 16384)
+      group_skip(g, "the cache is too large to outgrow");
+    else
+      past_cache(g, text, m);
+  }
+}
