@@ -159,25 +159,26 @@ static int has_kernels(checker *ck, const ambi_op_info *info, const case_list *l
   return 0;
 }
 
-/* Cases large enough to be split between threads are there for that, in two dtypes. */
-static int runs_in(const char *text, int m) {
+/* Cases large enough to be split between threads are there for that, and run in two dtypes. */
+static int is_large(const char *text) {
   ambi_op op;
   char err[8];
-  if (m == F32_MIX || m == BF16_MIX || case_parse(text, AMBI_F32, &op, err, sizeof err)) return 1;
+  if (case_parse(text, AMBI_F32, &op, err, sizeof err)) return 0;
   for (int s = 0; s < AMBI_MAX_PRIMALS; s++)
-    if (ambi_numel(&op.t[s]) > 30000) return 0;
-  return 1;
+    if (ambi_numel(&op.t[s]) > 8000) return 1;
+  return 0;
 }
 
 static void check_mix(checker *ck, const ambi_op_info *info, const case_list *l, int m) {
+  int many = m == F32_MIX || m == BF16_MIX || ck->exhaustive;
   group g[2] = {group_begin(ck, info->name, mixes[m].name, "forward"),
                 group_begin(ck, info->name, mixes[m].name, "backward")};
   for (int i = 0; i < l->count; i++)
-    if (runs_in(l->text[i], m) || ck->text) check_kernels(g, l->text[i], &mixes[m]);
+    if (many || ck->text || !is_large(l->text[i])) check_kernels(g, l->text[i], &mixes[m], many);
   for (int i = 0; i < l->count && m == F32_MIX; i++) check_not_finite(g, l->text[i], &mixes[m]);
   group_end(&g[0]);
   group_end(&g[1]);
-  if (m != F32_MIX && m != BF16_MIX) return;
+  if (!many) return;
   group bits = group_begin(ck, info->name, mixes[m].name, "same bits");
   for (int i = 0; i < l->count; i++) check_determinism(&bits, l->text[i], &mixes[m]);
   group_end(&bits);

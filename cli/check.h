@@ -42,8 +42,8 @@ void group_fail(group *g, const char *text, const char *kernel, const char *form
  * whose gradient was seen to be non-zero. */
 void check_differences(group *g, const char *text, uint32_t *proven);
 /* check_kernel.c: kernels against the reference in every layout, pass and choice of gradients; g[0] forward, g[1]
- * backward. */
-void check_kernels(group *g, const char *text, const mix *m);
+ * backward. `thorough`: with repeated inputs and overlapping buffers too, which no dtype changes much. */
+void check_kernels(group *g, const char *text, const mix *m, int thorough);
 /* check_extremes.c: a NaN among the inputs goes where the reference lets it go; sums of many equal terms, whose error
  * must not grow with their number; outputs too large for the cache, which a CPU stores past it. */
 void check_not_finite(group *g, const char *text, const mix *m);

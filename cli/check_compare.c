@@ -7,9 +7,9 @@
 #include "check.h"
 #include "values.h"
 
-/* What slot s should hold, and the magnitude of its terms. */
+/* What slot s should hold, the |values| that is a sum of (itself, or along repeated axes), and their magnitude. */
 typedef struct {
-  double *want, *mag;
+  double *want, *terms, *mag;
   int64_t n;
 } expectation;
 
@@ -25,13 +25,16 @@ static expectation expect(const trial *t, const exec *e, double *const *ref, int
   int added = s >= AMBI_MAX_PRIMALS && (e->op.accumulate & AMBI_BIT(s - AMBI_MAX_PRIMALS));
   expectation x = {.n = ambi_numel(shape)};
   x.want = values_new(x.n);
+  x.terms = values_new(x.n);
   x.mag = values_new(x.n);
   memcpy(x.want, ref[s], (size_t)x.n * sizeof(double));
   memcpy(x.mag, t->mag[s], (size_t)x.n * sizeof(double));
+  for (int64_t i = 0; i < x.n; i++) x.terms[i] = fabs(x.want[i]);
   for (int a = 0; a < shape->ndim; a++)
     if (shape->stride[a] == 0 && shape->shape[a] > 1) {
-      for (int64_t i = 0; i < x.n; i++) x.mag[i] = fmax(x.mag[i], fabs(x.want[i]));
+      for (int64_t i = 0; i < x.n; i++) x.mag[i] = fmax(x.mag[i], x.terms[i]);
       sum_axis(shape, a, x.want, x.n);
+      sum_axis(shape, a, x.terms, x.n);
       sum_axis(shape, a, x.mag, x.n);
     }
   for (int64_t i = 0; added && i < x.n; i++) {
@@ -73,7 +76,7 @@ static verdict compare(const trial *t, const exec *e, int s, const expectation *
   ambi_dtype dtype = e->t[s].dtype;
   double u = arithmetic_unit(e), flip = s == t->flips ? 2 * value_unit(t->op.t[0].dtype) : 0;
   for (int64_t i = 0; i < x->n; i++) {
-    double tol = trial_tolerance(t, x->want[i], x->mag[i], dtype, u);
+    double tol = trial_tolerance(t, x->want[i], x->terms[i], x->mag[i], dtype, u);
     double part = excess(e->out[s][i], x->want[i], tol, value_max(dtype));
     if (part > 1 && excess(e->out[s][i], x->want[i], tol + flip * x->mag[i], value_max(dtype)) <= 1) {
       v.flips++;
@@ -106,6 +109,7 @@ static int judge_slot(group *g, const trial *t, const exec *e, double *const *re
   expectation x = expect(t, e, ref, s);
   verdict v = compare(t, e, s, &x);
   free(x.want);
+  free(x.terms);
   free(x.mag);
   where(&e->t[s], v.at, index, sizeof index);
   if (v.flips > 1 + x.n / 100)

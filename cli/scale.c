@@ -5,6 +5,7 @@
  *
  *   |error| <= u_storage |ref| + tiny + (u (16 + 2 log2 n + steps) + 6 sqrt(n) 2^-53) mag
  *
+ * In f16 and bf16 a function may be off by one ulp more (unary, gated): 2 u_storage of every term.
  * u_storage rounds the result once; tiny is half a denormal of the storage dtype. u is the unit roundoff of the
  * arithmetic. A term is a product of at most six factors, one of them a function good to 4 ulp = 8u: 14u, and 2u more
  * for combining it. A blocked or pairwise sum of n terms adds log2 n, and the statistics inside a normalisation are
@@ -18,8 +19,10 @@
 #include "trial.h"
 #include "values.h"
 
-double trial_tolerance(const trial *t, double ref, double mag, ambi_dtype dtype, double u) {
-  return value_unit(dtype) * fabs(ref) + value_tiny(dtype) + (u * t->growth + t->own) * mag;
+double trial_tolerance(const trial *t, double ref, double terms, double mag, ambi_dtype dtype, double u) {
+  int halves = dtype == AMBI_F16 || dtype == AMBI_BF16;
+  double function = t->approximate && halves ? 2 * value_unit(dtype) * terms : 0;
+  return function + value_unit(dtype) * fabs(ref) + value_tiny(dtype) + (u * t->growth + t->own) * mag;
 }
 
 static int64_t numel(const trial *t, int s) { return ambi_numel(&t->op.t[s % AMBI_MAX_PRIMALS]); }
@@ -181,6 +184,7 @@ void trial_magnitudes(const target *ref, trial *t) {
     if (t->ref[s]) t->mag[s] = values_new(numel(t, s));
   (magnitudes[t->op.kind] ? magnitudes[t->op.kind] : sum_of_products)(ref, t);
   double n = (double)(t->n > 1 ? t->n : 1);
+  t->approximate = t->op.kind == AMBI_UNARY || t->op.kind == AMBI_GATED;
   t->growth = 16 + 2 * log2(n) + t->steps;
   t->own = ldexp(6 * sqrt(n), -53);
 }

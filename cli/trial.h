@@ -27,6 +27,7 @@ typedef struct {
   double *mag[AMBI_SLOTS]; /* sum of |terms| of each, see scale.c                                      */
   double steps;            /* extra roundings per term, where a term passes through a recurrence       */
   double growth, own;      /* roundings per term; what the reference itself errs by: see scale.c       */
+  int approximate;         /* a function whose result may be off by one ulp of f16 or bf16 (unary, gated)*/
   int flips;               /* an output slot whose formula rounds inside (rmsnorm's cast), or -1       */
 } trial;
 
@@ -50,8 +51,9 @@ int trial_reference(const target *ref, const trial *t, ambi_pass pass, double *c
 /* scale.c: fills t->mag and t->steps. */
 void trial_magnitudes(const target *ref, trial *t);
 
-/* The error an element of that value, storage dtype and magnitude may have, when arithmetic has unit roundoff u. */
-double trial_tolerance(const trial *t, double ref, double mag, ambi_dtype dtype, double u);
+/* The error an element of that value, storage dtype and magnitude may have, when arithmetic has unit roundoff u.
+ * terms: the sum of the absolute values it is a sum of, |ref| when it is none. */
+double trial_tolerance(const trial *t, double ref, double terms, double mag, ambi_dtype dtype, double u);
 /* Element i of the shape t: its number with the coordinate along `axis` set to 0. */
 int64_t first_along(const ambi_tensor *t, int axis, int64_t i);
 

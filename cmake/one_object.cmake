@@ -1,9 +1,9 @@
 # one_object.cmake -- the members of a static library as one object file, with every hidden name made local.
 #
 # In a static library, hidden functions would still meet those of its user (`fail`, `expect`): after this, only what the
-# header declares is left. Without objcopy, and under sanitizers, the objects are used as they are.
+# header declares is left. Without objcopy the objects are used as they are.
 function(one_object out library)
-  if(NOT CMAKE_OBJCOPY OR AMBI_SANITIZE OR NOT UNIX OR APPLE)
+  if(NOT CMAKE_OBJCOPY OR NOT UNIX OR APPLE)
     get_target_property(sources ${library} SOURCES)
     set(${out} ${sources} PARENT_SCOPE)
     return()

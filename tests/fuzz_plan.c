@@ -20,7 +20,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { MOST_BYTES = 1 << 20, MOST_ELEMENTS = 1 << 16, MOST_FLOPS = 4 << 20, HANG_SECONDS = 60 };
+enum { MOST_BYTES = 1 << 20, MOST_ELEMENTS = 1 << 14, MOST_FLOPS = 1 << 20, HANG_SECONDS = 60 };
 
 static uint64_t tried, planned, ran;
 

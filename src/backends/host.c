@@ -43,6 +43,12 @@ ambi_status host_wait(ambi_stream *s) {
   return AMBI_OK;
 }
 
-void host_addresses(const ambi_buf *slots, char *at[AMBI_SLOTS]) {
-  for (int s = 0; s < AMBI_SLOTS; s++) at[s] = slots[s].data ? (char *)slots[s].data + slots[s].offset : NULL;
+/* Empty tensors and workspaces may have no memory, but arithmetic on their address must be allowed. */
+char *host_address(ambi_buf b) {
+  static _Alignas(64) const char nowhere[64];
+  return b.data ? (char *)b.data + b.offset : (char *)(uintptr_t)nowhere;
+}
+
+void host_addresses(const problem *p, const ambi_buf *slots, char *at[AMBI_SLOTS]) {
+  for (int s = 0; s < AMBI_SLOTS; s++) at[s] = (p->reads | p->writes) & AMBI_BIT(s) ? host_address(slots[s]) : NULL;
 }

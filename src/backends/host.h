@@ -11,7 +11,8 @@ ambi_status host_upload(ambi_stream *s, ambi_buf dst, const void *src, size_t by
 ambi_status host_download(ambi_stream *s, void *dst, ambi_buf src, size_t bytes);
 ambi_status host_wait(ambi_stream *s);
 
-/* Addresses of element 0 of each slot. */
-void host_addresses(const ambi_buf *slots, char *at[AMBI_SLOTS]);
+/* Addresses of element 0 of each slot; NULL for those that take no part, but never for an empty tensor. */
+void host_addresses(const problem *p, const ambi_buf *slots, char *at[AMBI_SLOTS]);
+char *host_address(ambi_buf b); /* never NULL */
 
 #endif

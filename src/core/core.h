@@ -51,6 +51,13 @@ ambi_status fail(ambi_status s, const char *format, ...) __attribute__((format(p
 ambi_status fail_slot(ambi_status s, const problem *p, int slot, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* ambi_dtype_size for inner loops, where t is known to be a dtype */
+static inline int64_t dtype_bytes(ambi_dtype t) {
+  static const uint8_t bytes[] = {
+      [AMBI_F32] = 4, [AMBI_F16] = 2, [AMBI_BF16] = 2, [AMBI_F64] = 8, [AMBI_I32] = 4, [AMBI_I64] = 8, [AMBI_U8] = 1};
+  return bytes[t];
+}
+
 /* ---- tensor.c --------------------------------------------------------------------------------- */
 bool is_float(ambi_dtype t);
 bool mul_overflows(int64_t a, int64_t b, int64_t *out); /* also true for a negative product      */

@@ -14,8 +14,7 @@ ambi_status ambi_check(ambi_device *dev, const ambi_op *op) {
 
 ambi_status ambi_plan_create(ambi_device *dev, const ambi_op *op, ambi_plan **out) {
   if (out) *out = NULL;
-  if (!dev || !op || !out)
-    return fail(AMBI_INVALID, "ambi_plan_create: %s is NULL", !dev ? "dev" : !op ? "op" : "out");
+  if (!dev || !op || !out) return fail(AMBI_INVALID, "ambi_plan_create: %s is NULL", !dev ? "dev" : !op ? "op" : "out");
   ambi_plan *plan = malloc(sizeof *plan);
   if (!plan) return fail(AMBI_NO_MEMORY, "ambi_plan_create: no memory for a plan");
   memset(plan, 0, offsetof(ambi_plan, p));
@@ -100,8 +99,7 @@ static ambi_status check_overlap(const problem *p, bool flat, const ambi_buf *sl
       if (a == b && may_share(p, out, s)) continue;
       if (!views_overlap(&p->t[out], a, &p->t[s], b)) continue;
       return fail_slot(AMBI_INVALID, p, out, "overlaps %s%s, and the op does not run in place there",
-                       s >= AMBI_MAX_PRIMALS ? "the gradient of " : "",
-                       p->def->info.slot[s % AMBI_MAX_PRIMALS].name);
+                       s >= AMBI_MAX_PRIMALS ? "the gradient of " : "", p->def->info.slot[s % AMBI_MAX_PRIMALS].name);
     }
   }
   return AMBI_OK;

@@ -21,7 +21,8 @@ static ambi_status check_tensor(const problem *p, int slot, const ambi_tensor *t
     return fail_slot(AMBI_INVALID, p, slot, "expected 0 to %d axes, got %d", AMBI_MAX_DIMS, t->ndim);
   int64_t n = 1;
   for (int i = 0; i < t->ndim; i++) {
-    if (t->shape[i] < 0) return fail_slot(AMBI_INVALID, p, slot, "axis %d is negative: %lld", i, (long long)t->shape[i]);
+    if (t->shape[i] < 0)
+      return fail_slot(AMBI_INVALID, p, slot, "axis %d is negative: %lld", i, (long long)t->shape[i]);
     if (mul_overflows(n, t->shape[i] ? t->shape[i] : 1, &n))
       return fail_slot(AMBI_INVALID, p, slot, "its number of elements overflows 64 bits");
   }
@@ -92,7 +93,8 @@ static ambi_status choose_slots(problem *p, uint32_t described, uint32_t describ
   if (!def->info.backward) return fail(AMBI_INVALID, "%s: has no backward pass", def->info.name);
   uint32_t odd = want & ~(differentiable & described);
   if (odd)
-    return fail(AMBI_INVALID, "%s: want: bit %d is not a described, differentiable input", def->info.name, first_slot(odd));
+    return fail(AMBI_INVALID, "%s: want: bit %d is not a described, differentiable input", def->info.name,
+                first_slot(odd));
   if (want == 0) p->op.want = differentiable & described;
   uint32_t stray = p->op.accumulate & ~p->op.want;
   if (stray) return fail_slot(AMBI_INVALID, p, first_slot(stray), "accumulate asks for a gradient that is not wanted");
@@ -116,7 +118,8 @@ static ambi_status take_gradient(problem *p, int s) {
 
 static ambi_status choose_gradients(problem *p, uint32_t described, uint32_t described_grads) {
   const op_def *def = p->def;
-  uint32_t outputs = flagged(def, AMBI_SLOT_OUTPUT, AMBI_SLOT_OUTPUT), optional = flagged(def, AMBI_SLOT_OPTIONAL, AMBI_SLOT_OPTIONAL);
+  uint32_t outputs = flagged(def, AMBI_SLOT_OUTPUT, AMBI_SLOT_OUTPUT),
+           optional = flagged(def, AMBI_SLOT_OPTIONAL, AMBI_SLOT_OPTIONAL);
   uint32_t saved = flagged(def, AMBI_SLOT_SAVED, AMBI_SLOT_SAVED) & described;
   uint32_t arrives = outputs & ~flagged(def, AMBI_SLOT_NO_GRAD, AMBI_SLOT_NO_GRAD) & (~optional | described_grads);
   p->reads = (p->has & def->backward_reads & ~outputs) | saved;
@@ -140,7 +143,8 @@ static ambi_status check_outputs(const problem *p) {
     for (int i = 0; i < t.ndim; i++)
       if (s >= AMBI_MAX_PRIMALS && p->def->sums_gradients && t.stride[i] == 0 && t.shape[i] > 1) t.shape[i] = 1;
     if (self_overlaps(&t))
-      return fail_slot(AMBI_INVALID, p, s, "is written, so its elements may not overlap: describe %s with other strides",
+      return fail_slot(AMBI_INVALID, p, s,
+                       "is written, so its elements may not overlap: describe %s with other strides",
                        s >= AMBI_MAX_PRIMALS ? "grad[] of that slot" : "it");
   }
   return AMBI_OK;

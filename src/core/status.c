@@ -10,8 +10,8 @@ const char *ambi_error(void) { return message; }
 uint32_t ambi_version(void) { return AMBI_VERSION; }
 
 const char *ambi_status_name(ambi_status s) {
-  static const char *const names[] = {"ok",             "invalid",     "unsupported", "no memory", "no device",
-                                      "compile failed", "device lost", "denied",      "timeout"};
+  static const char *const names[] = {
+      "ok", "invalid", "unsupported", "no memory", "no device", "compile failed", "device lost", "denied", "timeout"};
   return (unsigned)s < sizeof names / sizeof *names ? names[s] : "unknown status";
 }
 

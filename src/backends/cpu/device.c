@@ -111,11 +111,11 @@ static ambi_status cpu_run(const ambi_plan *plan, ambi_stream *s, const ambi_buf
   const cpu_device *cpu = plan->dev->impl;
   const cpu_kernel *k = plan->code;
   cpu_call c = {.p = &plan->p,
-                .workspace = workspace.data ? (char *)workspace.data + workspace.offset : NULL,
+                .workspace = host_address(workspace),
                 .stream = plan->choice != 0,
                 .features = &cpu->features,
                 .threads = cpu->threads};
-  host_addresses(slots, c.at);
+  host_addresses(&plan->p, slots, c.at);
   (is_backward(&plan->p) ? k->backward : k->forward)(&c);
   return AMBI_OK;
 }

@@ -28,7 +28,7 @@ static inline strip strip_of(const cpu_call *c, int slot, int64_t offset, int64_
   uint32_t bit = AMBI_BIT(slot);
   strip s = {.stride = stride, .dtype = c->p->t[slot].dtype};
   if (!((c->p->reads | c->p->writes) & bit)) return s;
-  s.at = c->at[slot] + offset * (int64_t)ambi_dtype_size(s.dtype);
+  s.at = c->at[slot] + offset * dtype_bytes(s.dtype);
   s.accumulate = (c->p->accumulates & bit) != 0;
   s.stream = c->stream && !s.accumulate && stride == 1;
   return s;
@@ -50,7 +50,10 @@ static inline void read_bf16(const uint16_t *s, int64_t stride, int64_t n, real 
   int64_t i = 0;
 #if AMBI_REAL == 32
   if (stride == 1)
-    for (; i + VL <= n; i += VL) v_store(out + i, bf16_get(s + i, VL));
+    for (; i + VL <= n; i += VL) {
+      v_ahead(s + i);
+      v_store(out + i, bf16_get(s + i, VL));
+    }
 #endif
   for (; i < n; i++) out[i] = (real)bf16_to_f32(s[i * stride]);
 }
@@ -82,7 +85,7 @@ static inline void write_bf16(uint16_t *d, int64_t stride, int64_t n, const real
   int64_t i = 0;
 #if AMBI_REAL == 32
   if (stride == 1)
-    for (; i + VL <= n; i += VL) bf16_put_past(d + i, v_load(v + i), VL, false);
+    for (; i + VL <= n; i += VL) bf16_store_past(d + i, bf16_of(v_load(v + i)), VL, false);
 #endif
   for (; i < n; i++) d[i * stride] = f32_to_bf16(narrow(v[i]));
 }
@@ -98,19 +101,35 @@ static inline void write_f16(uint16_t *d, int64_t stride, int64_t n, const real 
 
 static void read_reals(ambi_dtype t, const void *s, int64_t stride, int64_t n, real *out) {
   switch (t) {
-    case AMBI_F32: read_f32(s, stride, n, out); break;
-    case AMBI_F64: read_f64(s, stride, n, out); break;
-    case AMBI_BF16: read_bf16(s, stride, n, out); break;
-    default: read_f16(s, stride, n, out); break;
+    case AMBI_F32:
+      read_f32(s, stride, n, out);
+      break;
+    case AMBI_F64:
+      read_f64(s, stride, n, out);
+      break;
+    case AMBI_BF16:
+      read_bf16(s, stride, n, out);
+      break;
+    default:
+      read_f16(s, stride, n, out);
+      break;
   }
 }
 
 static void write_reals(ambi_dtype t, void *d, int64_t stride, int64_t n, const real *v) {
   switch (t) {
-    case AMBI_F32: write_f32(d, stride, n, v); break;
-    case AMBI_F64: write_f64(d, stride, n, v); break;
-    case AMBI_BF16: write_bf16(d, stride, n, v); break;
-    default: write_f16(d, stride, n, v); break;
+    case AMBI_F32:
+      write_f32(d, stride, n, v);
+      break;
+    case AMBI_F64:
+      write_f64(d, stride, n, v);
+      break;
+    case AMBI_BF16:
+      write_bf16(d, stride, n, v);
+      break;
+    default:
+      write_f16(d, stride, n, v);
+      break;
   }
 }
 
@@ -142,9 +161,7 @@ static inline void stream_fence(void) {
 }
 
 static inline bool is_direct(const strip *s) { return s->dtype == REAL_DTYPE && s->stride == 1; }
-static inline char *strip_at(const strip *s, int64_t i) {
-  return s->at + i * s->stride * (int64_t)ambi_dtype_size(s->dtype);
-}
+static inline char *strip_at(const strip *s, int64_t i) { return s->at + i * s->stride * dtype_bytes(s->dtype); }
 
 static inline const real *strip_in(const strip *s, int64_t i, int64_t n, real *tile) {
   if (is_direct(s)) return (const real *)(void *)s->at + i;
@@ -172,7 +189,7 @@ static void strip_put(const strip *s, int64_t i, int64_t n, const real *v) {
   } else {
     _Alignas(64) char narrowed[TILE * sizeof(double)];
     write_reals(s->dtype, narrowed, 1, n, v);
-    stream_bytes(at, narrowed, n * (int64_t)ambi_dtype_size(s->dtype));
+    stream_bytes(at, narrowed, n * dtype_bytes(s->dtype));
   }
 }
 
@@ -185,46 +202,56 @@ static inline real strip_get(const strip *s, int64_t i) {
 
 /* ---- views: bf16 without conversion tiles --------------------------------------------------------------------
  * A kernel whose lines are all dense bf16 may read and write them as they lie and convert in registers. Its loops take
- * the kind of element as a compile-time constant: get(kind, p, k, left), put(kind, p, k, v, left).                 */
+ * the kind of element as a compile-time constant: get(kind, p, k, left), put(kind, o, k, v, left).                 */
 enum { REALS, BF16S };
 #define INLINE static inline __attribute__((always_inline))
 
+INLINE vr get(int kind, const void *p, int64_t k, int64_t left) {
 #if AMBI_REAL == 32
-INLINE vr get(int kind, const void *p, int64_t k, int64_t left) {
-  return kind == BF16S ? bf16_get((const uint16_t *)p + k, left) : v_get((const real *)p + k, left);
-}
-INLINE void put(int kind, void *p, int64_t k, vr v, int64_t left) {
-  if (kind == BF16S)
-    bf16_put_past((uint16_t *)p + k, v, left, false);
-  else
-    v_put((real *)p + k, v, left);
-}
-#else
-INLINE vr get(int kind, const void *p, int64_t k, int64_t left) {
+  if (kind == BF16S) return bf16_get((const uint16_t *)p + k, left);
+#endif
   (void)kind;
   return v_get((const real *)p + k, left);
 }
-INLINE void put(int kind, void *p, int64_t k, vr v, int64_t left) {
-  (void)kind;
-  v_put((real *)p + k, v, left);
-}
-#endif
 
-/* strip_in, strip_out and strip_put for either kind; NULL for a strip that is not there. */
+/* strip_in for either kind; NULL for a strip that is not there. */
 INLINE const void *view_in(int kind, const strip *s, int64_t i, int64_t n, real *tile) {
   if (!s->at) return NULL;
   return kind == BF16S ? strip_at(s, i) : (const void *)strip_in(s, i, n, tile);
 }
-INLINE void *view_out(int kind, const strip *s, int64_t i, real *tile) {
-  if (!s->at) return NULL;
-  return kind == REALS ? (void *)strip_out(s, i, tile) : s->stream ? (void *)tile : strip_at(s, i);
+
+/* Where results go: memory, past the cache or not, or a tile that view_put takes there. */
+typedef struct {
+  void *p; /* NULL: not wanted */
+  bool past;
+} out_view;
+
+INLINE out_view view_out(int kind, const strip *s, int64_t i, real *tile) {
+  if (!s->at) return (out_view){NULL, false};
+  char *at = strip_at(s, i);
+  bool as_it_lies = kind == BF16S || (is_direct(s) && !s->accumulate);
+  bool aligned = (uintptr_t)at % (kind == BF16S ? VBYTES / 2 : VBYTES) == 0;
+  if (as_it_lies && (aligned || !s->stream)) return (out_view){at, s->stream};
+  return (out_view){tile, false};
 }
-INLINE void view_put(int kind, const strip *s, int64_t i, int64_t n, const void *v) {
-  if (!s->at) return;
-  if (kind == REALS)
-    strip_put(s, i, n, v);
-  else if (s->stream)
-    stream_bytes(strip_at(s, i), v, n * (int64_t)sizeof(uint16_t));
+
+INLINE void put(int kind, out_view o, int64_t k, vr v, int64_t left) {
+#if AMBI_REAL == 32
+  if (kind == BF16S) {
+    bf16_put_past((uint16_t *)o.p + k, v, left, o.past);
+    return;
+  }
+#endif
+  (void)kind;
+  v_put_past((real *)o.p + k, v, left, o.past);
+}
+
+INLINE void view_put(int kind, const strip *s, int64_t i, int64_t n, out_view o) {
+  if (!o.p || (char *)o.p == strip_at(s, i)) return;
+  if (kind == BF16S)
+    stream_bytes(strip_at(s, i), o.p, n * (int64_t)sizeof(uint16_t));
+  else
+    strip_put(s, i, n, o.p);
 }
 
 /* Whether every slot of the set that takes part is bf16; they must be dense along the strips. */
@@ -235,9 +262,9 @@ static inline bool all_bf16(const cpu_call *c, uint32_t slots) {
   return all;
 }
 
-/* Asks for element k of a view that is read later, so that memory works while the line before is finished. */
+/* Asks for what lies a little after element k. */
 INLINE void ahead(int kind, const void *p, int64_t k) {
-  __builtin_prefetch((const char *)p + k * (int64_t)(kind == BF16S ? sizeof(uint16_t) : sizeof(real)), 0, 2);
+  v_ahead((const char *)p + k * (int64_t)(kind == BF16S ? sizeof(uint16_t) : sizeof(real)));
 }
 
 /* v rounded to a storage type and back. */

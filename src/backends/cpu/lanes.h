@@ -1,11 +1,30 @@
 /* lanes.h -- one vector straight from and to memory: reals, or bf16 converted on the way.
  *
- * `left` is how many elements remain: fewer than VL are read (the rest as zero) and written. With `stream` the vector is
- * stored past the cache; the address must then be aligned to the bytes written.                                     */
+ * `left` is how many elements remain: fewer than VL are read (the rest as zero) and written. With `stream` the vector
+ * is stored past the cache; the address must then be aligned to the bytes written. */
 #ifndef AMBI_LANES_H
 #define AMBI_LANES_H
 #include "backends/convert.h"
 #include "backends/cpu/simd.h"
+
+/* A loop over n elements, a vector at a time: the body sees the index i and how many elements are `left` to it. Written
+ * twice, so that whole vectors are handled without asking.                                                          */
+#define FOR_LANES(i, n, ...)         \
+  do {                               \
+    int64_t i = 0;                   \
+    for (; i + VL <= (n); i += VL) { \
+      const int64_t left = VL;       \
+      __VA_ARGS__                    \
+    }                                \
+    if (i < (n)) {                   \
+      const int64_t left = (n)-i;    \
+      __VA_ARGS__                    \
+    }                                \
+  } while (0)
+
+/* Asks for what lies a little further along: hardware alone does not keep wide vectors fed from memory. */
+enum { AHEAD = 2048 }; /* bytes */
+static inline void v_ahead(const void *p) { __builtin_prefetch((const char *)p + AHEAD, 0, 3); }
 
 static inline vr v_get(const real *p, int64_t left) { return left >= VL ? v_load(p) : v_load_n(p, left); }
 
@@ -61,21 +80,25 @@ static inline vr bf16_get(const uint16_t *p, int64_t left) {
 #endif
 }
 
-static inline vh bf16_of(vr v) {
-  vu u = (vu)v, rounded = u + 0x7fff + ((u >> 16) & 1), nan = u | 0x400000;
-  vu kept = (vu)v_select(v != v, (vr)nan, (vr)rounded) >> 16;
+static inline vh bf16_top(vu u) { /* the upper halves */
 #if defined(AMBI_ISA_avx512)
-  return (vh)_mm512_cvtepi32_epi16((__m512i)kept);
+  return (vh)_mm512_cvtepi32_epi16(_mm512_srli_epi32((__m512i)u, 16));
 #elif defined(AMBI_ISA_avx2)
-  __m256i packed = _mm256_packus_epi32((__m256i)kept, (__m256i)kept); /* within each half */
+  __m256i top = _mm256_srli_epi32((__m256i)u, 16), packed = _mm256_packus_epi32(top, top); /* within each half */
   return (vh)_mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08));
 #else
-  return __builtin_convertvector(kept, vh);
+  return __builtin_convertvector(u >> 16, vh);
 #endif
 }
 
-static inline void bf16_put_past(uint16_t *p, vr v, int64_t left, bool stream) {
-  vh h = bf16_of(v);
+static inline vu bf16_rounded(vr v) { return (vu)v + 0x7fff + (((vu)v >> 16) & 1); }
+
+static inline vh bf16_of(vr v) { return bf16_top((vu)v_select(v != v, (vr)((vu)v | 0x400000), (vr)bf16_rounded(v))); }
+
+/* The same for results of arithmetic on bf16s. Their NaNs have 16 low zeros, so rounding cannot carry out of them. */
+static inline vh bf16_of_bf16s(vr v) { return bf16_top(bf16_rounded(v)); }
+
+static inline void bf16_store_past(uint16_t *p, vh h, int64_t left, bool stream) {
 #if defined(AMBI_ISA_avx512)
   if (stream && left >= VL) {
     _mm256_stream_si256((__m256i *)(void *)p, (__m256i)h);
@@ -92,6 +115,10 @@ static inline void bf16_put_past(uint16_t *p, vr v, int64_t left, bool stream) {
     *(vh_loose *)p = h;
   else
     bf16_store_n(p, h, left);
+}
+
+static inline void bf16_put_past(uint16_t *p, vr v, int64_t left, bool stream) {
+  bf16_store_past(p, bf16_of_bf16s(v), left, stream);
 }
 #endif
 

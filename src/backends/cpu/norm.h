@@ -12,11 +12,6 @@ static inline strip row_of(const cpu_call *c, int slot, int64_t row) {
 /* Rows are taken GROUP at a time, so that a tile of the weight and of its gradient serves them all. */
 enum { GROUP = 4 };
 
-/* The row that comes a group later, or the last. */
-static inline int64_t row_ahead(const cpu_call *c, int64_t row) {
-  return min64(row + GROUP, rows_of(c->p)->rows.count - 1);
-}
-
 /* One number of each row: the saved statistics. */
 static inline real row_get(const cpu_call *c, int slot, int64_t row) {
   strip s = row_of(c, slot, row);
@@ -57,12 +52,6 @@ INLINE void source_ahead(int kind, source_view s, int64_t k) {
   if (s.residual) ahead(kind, s.residual, k);
 }
 
-/* Where columns i.. of s lie, for source_ahead: only lines that are read as they lie are worth asking for. */
-static inline const void *lies_at(const strip *s, int64_t i) { return s->at ? strip_at(s, i) : NULL; }
-static inline source_view source_at(const source *s, int64_t i) {
-  return (source_view){lies_at(&s->x, i), lies_at(&s->residual, i)};
-}
-
 /* A slot that is (C) */
 static inline strip vector_of(const cpu_call *c, int slot) {
   return strip_of(c, slot, 0, rows_of(c->p)->col_stride[slot]);
@@ -84,7 +73,7 @@ static inline sink sink_of(const cpu_call *c, int64_t row, int x, int residual, 
 
 /* Columns [i, i+n) of them */
 typedef struct {
-  void *dx, *dresidual;
+  out_view dx, dresidual;
   const void *dsum;
 } sink_view;
 
@@ -95,8 +84,8 @@ INLINE sink_view sink_out(int kind, const sink *k, int64_t i, int64_t n, real ti
 
 INLINE void sink_set(int kind, sink_view v, int64_t k, vr ds, int64_t left) {
   if (v.dsum) ds += get(kind, v.dsum, k, left);
-  if (v.dx) put(kind, v.dx, k, ds, left);
-  if (v.dresidual) put(kind, v.dresidual, k, ds, left);
+  if (v.dx.p) put(kind, v.dx, k, ds, left);
+  if (v.dresidual.p) put(kind, v.dresidual, k, ds, left);
 }
 
 INLINE void sink_put(int kind, const sink *k, int64_t i, int64_t n, sink_view v) {
@@ -111,7 +100,8 @@ typedef void group_fn(const cpu_call *c, int64_t first, int count, int kind, col
 static inline int norm_kind(const cpu_call *c, uint32_t saved) {
   const rows_recipe *n = rows_of(c->p);
   bool dense = true;
-  for (uint32_t m = (c->p->reads | c->p->writes) & ~saved; m; m &= m - 1) dense = dense && n->col_stride[__builtin_ctz(m)] == 1;
+  for (uint32_t m = (c->p->reads | c->p->writes) & ~saved; m; m &= m - 1)
+    dense = dense && n->col_stride[__builtin_ctz(m)] == 1;
   return dense && all_bf16(c, ~saved) ? BF16S : REALS;
 }
 

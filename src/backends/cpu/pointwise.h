@@ -8,15 +8,15 @@
 
 enum { MOST_IN = 4, MOST_OUT = 4, MOST_PARAMS = 10, PIECE = 16 * TILE };
 
-/* out[j][k] = f(in[0][k], in[1][k], ..; params) for k < n, stored past the cache where `stream` is set. Every pointer is
- * valid: what is computed for an output that is not wanted is dropped, and an input that is not there (only such outputs
- * need it) holds some other input's elements.                                                                        */
+/* out[j][k] = f(in[0][k], in[1][k], ..; params) for k < n, stored past the cache where `stream` is set. Every pointer
+ * is valid: what is computed for an output that is not wanted is dropped, and an input that is not there (only such
+ * outputs need it) holds some other input's elements. */
 typedef void pointwise_fn(const void *const *in, void *const *out, int64_t n, const real *params, bool stream);
 
 typedef struct {
   const cpu_call *c;
-  pointwise_fn *fn;   /* on dense reals                                            */
-  pointwise_fn *bf16; /* the same on dense bf16s, without tiles; may be NULL        */
+  pointwise_fn *fn;                          /* on dense reals                                            */
+  pointwise_fn *bf16;                        /* the same on dense bf16s, without tiles; may be NULL        */
   int in[MOST_IN], out[MOST_OUT], ins, outs; /* slots */
   real params[MOST_PARAMS];
   int only;    /* the one output to write; -1: all of them */
@@ -104,9 +104,7 @@ static void pointwise_piece(const pointwise *w, int64_t piece) {
 }
 
 /* Short rows share a task. */
-static inline int64_t pieces_per_task(const grid *g) {
-  return max64(1, PIECE / inner_of(g));
-}
+static inline int64_t pieces_per_task(const grid *g) { return max64(1, PIECE / inner_of(g)); }
 
 static inline int64_t pointwise_tasks(const grid *g) {
   return ceil_div(g->count / inner_of(g) * pieces_of(g), pieces_per_task(g));

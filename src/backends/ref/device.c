@@ -113,9 +113,8 @@ static ambi_status ref_plan(ambi_device *dev, ambi_plan *plan) {
 static ambi_status ref_run(const ambi_plan *plan, ambi_stream *s, const ambi_buf *slots, ambi_buf workspace) {
   (void)s;
   const ref_kernel *k = plan->code;
-  char *scratch = workspace.data ? (char *)workspace.data + workspace.offset : NULL;
-  ref_call c = {.p = &plan->p, .scratch = (double *)(void *)scratch};
-  host_addresses(slots, c.at);
+  ref_call c = {.p = &plan->p, .scratch = (double *)(void *)host_address(workspace)};
+  host_addresses(&plan->p, slots, c.at);
   (is_backward(&plan->p) ? k->backward : k->forward)(&c);
   return AMBI_OK;
 }

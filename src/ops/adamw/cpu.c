@@ -16,16 +16,16 @@ enum { GAIN, BETA1, REST1, BETA2, REST2, DECAY, RATE, ROOT, EPS, COPIES };
 static void update(const void *const *in, void *const *out, int64_t n, const real *k, bool stream) {
   const real *p = in[0], *g = in[1], *m = in[2], *v = in[3];
   real *p_out = out[0], *m_out = out[1], *v_out = out[2], *p_copy = k[COPIES] != 0 ? out[3] : NULL;
-  for (int64_t i = 0; i < n; i += VL) {
-    vr gi = v_get(g + i, n - i) * k[GAIN];
-    vr mi = v_get(m + i, n - i) * k[BETA1] + gi * k[REST1];
-    vr vi_ = v_get(v + i, n - i) * k[BETA2] + gi * k[REST2] * gi;
-    vr pi = v_get(p + i, n - i) * k[DECAY] - mi * k[RATE] / (v_sqrt(vi_) * k[ROOT] + k[EPS]);
-    v_put_past(m_out + i, mi, n - i, stream);
-    v_put_past(v_out + i, vi_, n - i, stream);
-    v_put_past(p_out + i, pi, n - i, stream);
-    if (p_copy) v_put_past(p_copy + i, pi, n - i, stream);
-  }
+  FOR_LANES(i, n, {
+    vr gi = v_get(g + i, left) * k[GAIN];
+    vr mi = v_get(m + i, left) * k[BETA1] + gi * k[REST1];
+    vr vi_ = v_get(v + i, left) * k[BETA2] + gi * k[REST2] * gi;
+    vr pi = v_get(p + i, left) * k[DECAY] - mi * k[RATE] / (v_sqrt(vi_) * k[ROOT] + k[EPS]);
+    v_put_past(m_out + i, mi, left, stream);
+    v_put_past(v_out + i, vi_, left, stream);
+    v_put_past(p_out + i, pi, left, stream);
+    if (p_copy) v_put_past(p_copy + i, pi, left, stream);
+  });
 }
 
 /* A skipped step */

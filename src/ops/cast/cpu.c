@@ -5,7 +5,7 @@ static void move(const void *const *in, void *const *out, int64_t n, const real 
   (void)none;
   const real *from = in[0];
   real *to = out[0];
-  for (int64_t i = 0; i < n; i += VL) v_put_past(to + i, v_get(from + i, n - i), n - i, stream);
+  FOR_LANES(i, n, v_put_past(to + i, v_get(from + i, left), left, stream););
 }
 
 static void forward(const cpu_call *c) {

@@ -39,8 +39,9 @@ static inline cut cut_of(const problem *p) {
   enum { CHANNELS = TILE, STEPS = 256, WORTH_WAKING = 16384, MOST_TASKS = 256 };
   const conv1d_recipe *r = conv1d(p);
   const int64_t *s = r->stride[is_backward(p) ? DY : X];
-  cut u = {.by_channel = magnitude(s[1]) < magnitude(s[2]) || r->length < VL};
-  u.positions = r->length + (is_backward(p) ? r->taps - 1 : 0);
+  bool any = r->channels > 0 && (r->length > 0 || writes_slot(p, DX0)); /* of a huge empty tensor nothing is walked */
+  cut u = {.by_channel = magnitude(s[1]) < magnitude(s[2]) || r->length < VL}; /* lines too short for a vector, too */
+  u.positions = any ? r->length + (is_backward(p) ? r->taps - 1 : 0) : 0;
   u.width = u.by_channel ? min64(r->channels, CHANNELS) : ceil_div(r->channels, 64);
   u.width = max64(u.width, 1);
   u.span = max64(u.by_channel ? STEPS : 16 * TILE, 4 * r->taps);
@@ -66,7 +67,7 @@ typedef struct {
   real *w;          /* (W, width), or, by time, one channel's (W), then backwards              */
   real *bias;       /* by channel: (width)                                                       */
   real *z, *dp;     /* rings of W rows (width), or, by time, windows of TILE + 2 (W - 1)        */
-  const real **row; /* by channel: where rows t .. t + W - 1 of z are, then rows t .. t - W + 1 of dp */
+  const real **row; /* by channel: where z[t] .. z[t + W - 1] are, then dp[t] .. dp[t - W + 1]   */
   column_sums sums; /* dw as (W, width), then db as (width)                                     */
 } job;
 

@@ -3,9 +3,9 @@
 
 enum { X = AMBI_COPY_X, Y = AMBI_COPY_Y };
 
-#define STRIDED(type)                                                                              \
-  static void strided_##type(type *y, const type *x, int64_t ys, int64_t xs, int64_t n) {          \
-    for (int64_t i = 0; i < n; i++) y[i * ys] = x[i * xs];                                         \
+#define STRIDED(type)                                                                     \
+  static void strided_##type(type *y, const type *x, int64_t ys, int64_t xs, int64_t n) { \
+    for (int64_t i = 0; i < n; i++) y[i * ys] = x[i * xs];                                \
   }
 STRIDED(uint8_t)
 STRIDED(uint16_t)
@@ -54,7 +54,7 @@ static void move(const void *const *in, void *const *out, int64_t n, const real 
   (void)none;
   const real *from = in[0];
   real *to = out[0];
-  for (int64_t i = 0; i < n; i += VL) v_put_past(to + i, v_get(from + i, n - i), n - i, stream);
+  FOR_LANES(i, n, v_put_past(to + i, v_get(from + i, left), left, stream););
 }
 
 static void backward(const cpu_call *c) {

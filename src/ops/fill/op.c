@@ -7,11 +7,12 @@ enum { Y = AMBI_FILL_Y };
 
 static const ambi_slot_info slots[] = {{"y", "(..)", "output", AMBI_SLOT_OUTPUT}};
 
-static const ambi_attr_info attributes[] = {
-    {"value", "what every element becomes", AMBI_ATTR_F64, offsetof(ambi_op, u.fill.value), 0, -DBL_MAX, DBL_MAX, NULL}};
+static const ambi_attr_info attributes[] = {{"value", "what every element becomes", AMBI_ATTR_F64,
+                                             offsetof(ambi_op, u.fill.value), 0, -DBL_MAX, DBL_MAX, NULL}};
 
 static ambi_status shapes(problem *p) {
-  if (p->t[Y].dtype == AMBI_NONE) return fail_slot(AMBI_INVALID, p, Y, "must be described: nothing else says its shape");
+  if (p->t[Y].dtype == AMBI_NONE)
+    return fail_slot(AMBI_INVALID, p, Y, "must be described: nothing else says its shape");
   return AMBI_OK;
 }
 

@@ -8,26 +8,29 @@ enum { DV = AMBI_GRAD(V), DG = AMBI_GRAD(G), DY = AMBI_GRAD(Y) };
 
 /* y = v act(g);   dv = dy act(g), dg = dy v act'(g)
  * STORED, GET and PUT: what lies in memory and how a vector of it is read and written. */
-#define LOOPS(act)                                                                                                \
-  static void FUNCTION(act##_forward)(const void *const *in, void *const *out, int64_t n, const real *ab,         \
-                                      bool stream) {                                                              \
-    const STORED *v = in[0], *g = in[1];                                                                          \
-    STORED *y = out[0];                                                                                           \
-    vr a = v_splat(ab[0]), b = v_splat(ab[1]);                                                                    \
-    for (int64_t i = 0; i < n; i += VL)                                                                           \
-      PUT(y + i, GET(v + i, n - i) * FUNCTION(act##_value)(GET(g + i, n - i), a, b), n - i, stream);              \
-  }                                                                                                               \
-  static void FUNCTION(act##_backward)(const void *const *in, void *const *out, int64_t n, const real *ab,        \
-                                       bool stream) {                                                             \
-    const STORED *v = in[0], *g = in[1], *dy = in[2];                                                             \
-    STORED *dv = out[0], *dg = out[1];                                                                            \
-    vr a = v_splat(ab[0]), b = v_splat(ab[1]);                                                                    \
-    for (int64_t i = 0; i < n; i += VL) {                                                                         \
-      vr gate = GET(g + i, n - i), d = GET(dy + i, n - i), value = GET(v + i, n - i);                             \
-      vr dvalue = d * FUNCTION(act##_value)(gate, a, b), dgate = FUNCTION(act##_grad)(gate, d * value, a, b);     \
-      PUT(dv + i, dvalue, n - i, stream);                                                                         \
-      PUT(dg + i, dgate, n - i, stream);                                                                          \
-    }                                                                                                             \
+#define LOOPS(act)                                                                                            \
+  static void FUNCTION(act##_forward)(const void *const *in, void *const *out, int64_t n, const real *ab,     \
+                                      bool stream) {                                                          \
+    const STORED *v = in[0], *g = in[1];                                                                      \
+    STORED *y = out[0];                                                                                       \
+    vr a = v_splat(ab[0]), b = v_splat(ab[1]);                                                                \
+    FOR_LANES(i, n, {                                                                                         \
+      v_ahead(v + i), v_ahead(g + i);                                                                         \
+      PUT(y + i, GET(v + i, left) * FUNCTION(act##_value)(GET(g + i, left), a, b), left, stream);             \
+    });                                                                                                       \
+  }                                                                                                           \
+  static void FUNCTION(act##_backward)(const void *const *in, void *const *out, int64_t n, const real *ab,    \
+                                       bool stream) {                                                         \
+    const STORED *v = in[0], *g = in[1], *dy = in[2];                                                         \
+    STORED *dv = out[0], *dg = out[1];                                                                        \
+    vr a = v_splat(ab[0]), b = v_splat(ab[1]);                                                                \
+    FOR_LANES(i, n, {                                                                                         \
+      v_ahead(v + i), v_ahead(g + i), v_ahead(dy + i);                                                        \
+      vr gate = GET(g + i, left), d = GET(dy + i, left), value = GET(v + i, left);                            \
+      vr dvalue = d * FUNCTION(act##_value)(gate, a, b), dgate = FUNCTION(act##_grad)(gate, d * value, a, b); \
+      PUT(dv + i, dvalue, left, stream);                                                                      \
+      PUT(dg + i, dgate, left, stream);                                                                       \
+    });                                                                                                       \
   }
 
 #define EACH_ACTIVATION(X) X(silu) X(sigmoid) X(relu) X(gelu) X(gelu_tanh) X(identity)
@@ -48,9 +51,9 @@ typedef struct {
 
 /* ---- reals, exact to a few ulp ----------------------------------------------------------------------------- */
 #define FUNCTION(name) name
-#define STORED real
-#define GET v_get
-#define PUT v_put_past
+#define STORED         real
+#define GET            v_get
+#define PUT            v_put_past
 #include "backends/cpu/functions.h"
 EACH_ACTIVATION(LOOPS)
 static const loops reals[AMBI_GATES] = TABLE;
@@ -63,9 +66,9 @@ static const loops reals[AMBI_GATES] = TABLE;
 #if AMBI_REAL == 32
 #include "backends/cpu/math_half.h"
 #define FUNCTION(name) name##_bf16
-#define STORED uint16_t
-#define GET bf16_get
-#define PUT bf16_put_past
+#define STORED         uint16_t
+#define GET            bf16_get
+#define PUT            bf16_put_past
 #include "backends/cpu/functions.h"
 EACH_ACTIVATION(LOOPS)
 static const loops bf16s[AMBI_GATES] = TABLE;
@@ -75,17 +78,16 @@ static const loops bf16s[AMBI_GATES];
 
 static void forward(const cpu_call *c) {
   int k = c->p->op.u.gated.gate;
-  pointwise_run(c, (pointwise){.fn = reals[k].forward, .bf16 = bf16s[k].forward, .in = {V, G}, .ins = 2, .out = {Y}, .outs = 1});
+  pointwise_run(
+      c, (pointwise){.fn = reals[k].forward, .bf16 = bf16s[k].forward, .in = {V, G}, .ins = 2, .out = {Y}, .outs = 1});
 }
 
 static void backward(const cpu_call *c) {
   int k = c->p->op.u.gated.gate;
-  pointwise_run(c, (pointwise){.fn = reals[k].backward,
-                               .bf16 = bf16s[k].backward,
-                               .in = {V, G, DY},
-                               .ins = 3,
-                               .out = {DV, DG},
-                               .outs = 2});
+  pointwise_run(
+      c,
+      (pointwise){
+          .fn = reals[k].backward, .bf16 = bf16s[k].backward, .in = {V, G, DY}, .ins = 3, .out = {DV, DG}, .outs = 2});
 }
 
 const cpu_kernel CPU_KERNEL(gated) = {"pointwise", NULL, forward, backward};

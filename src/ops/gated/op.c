@@ -10,14 +10,13 @@
 enum { V = AMBI_GATED_V, G = AMBI_GATED_G, Y = AMBI_GATED_Y };
 
 const ambi_function gate_function[AMBI_GATES] = {
-    [AMBI_SWIGLU] = AMBI_SILU, [AMBI_GLU] = AMBI_SIGMOID,         [AMBI_REGLU] = AMBI_RELU,
+    [AMBI_SWIGLU] = AMBI_SILU, [AMBI_GLU] = AMBI_SIGMOID,          [AMBI_REGLU] = AMBI_RELU,
     [AMBI_GEGLU] = AMBI_GELU,  [AMBI_GEGLU_TANH] = AMBI_GELU_TANH, [AMBI_BILINEAR] = AMBI_IDENTITY,
 };
 
 static const char *const gates[] = {
-    [AMBI_SWIGLU] = "swiglu", [AMBI_GLU] = "glu",               [AMBI_REGLU] = "reglu",
-    [AMBI_GEGLU] = "geglu",   [AMBI_GEGLU_TANH] = "geglu_tanh", [AMBI_BILINEAR] = "bilinear",
-    [AMBI_GATES] = NULL,
+    [AMBI_SWIGLU] = "swiglu",         [AMBI_GLU] = "glu",           [AMBI_REGLU] = "reglu", [AMBI_GEGLU] = "geglu",
+    [AMBI_GEGLU_TANH] = "geglu_tanh", [AMBI_BILINEAR] = "bilinear", [AMBI_GATES] = NULL,
 };
 
 static const ambi_slot_info slots[] = {

@@ -15,7 +15,10 @@ INLINE real sum_tile_of(int kind, source_view from, int64_t n) {
   vr sum[4] = {{0}, {0}, {0}, {0}};
   int64_t k = 0;
   for (; k + 4 * VL <= n; k += 4 * VL)
-    for (int j = 0; j < 4; j++) sum[j] += source_get(kind, from, k + j * VL, VL);
+    for (int j = 0; j < 4; j++) {
+      source_ahead(kind, from, k + j * VL);
+      sum[j] += source_get(kind, from, k + j * VL, VL);
+    }
   for (; k < n; k += VL) sum[0] += source_get(kind, from, k, n - k);
   return v_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
@@ -60,58 +63,54 @@ INLINE real squares_tile(int kind, source_view from, real m, int64_t n) {
 }
 
 typedef struct {
+  source from;
+  strip y, sum;
   real m, r;
-} moments;
+} forward_line;
 
-INLINE moments moments_of(const cpu_call *c, int64_t row, int kind) {
+INLINE void find_moments(const cpu_call *c, forward_line *l, int64_t row, int kind) {
   int64_t cols = rows_of(c->p)->cols;
   TILE_OF_REALS s_tiles[2][TILE];
-  source from = source_of(c, row, X, RESIDUAL, SUM);
-  real m = mean_of(c, &from, row, kind);
   cascade squares = {.count = 0};
+  l->m = mean_of(c, &l->from, row, kind);
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);
-    cascade_add(&squares, squares_tile(kind, source_in(kind, &from, i, n, s_tiles), m, n));
+    cascade_add(&squares, squares_tile(kind, source_in(kind, &l->from, i, n, s_tiles), l->m, n));
   }
-  return (moments){m, rstd(c, &squares)};
+  l->r = rstd(c, &squares);
+  row_put(c, MEAN, row, l->m);
+  row_put(c, RSTD, row, l->r);
 }
 
-/* The weight and bias for columns [i, i+n): NULL where absent */
-typedef struct {
-  const void *w, *b;
-} affine;
-
 /* y = (s - m) r w + b, and s itself, for columns [i, i+n) of one row */
-INLINE void y_tile(const cpu_call *c, int64_t row, int kind, moments f, affine by, int64_t i, int64_t n) {
+INLINE void y_tile(const forward_line *l, int kind, const void *w, const void *b, int64_t i, int64_t n) {
   TILE_OF_REALS s_tiles[2][TILE], out_tiles[2][TILE];
-  source from = source_of(c, row, X, RESIDUAL, SUM), later = source_of(c, row_ahead(c, row), X, RESIDUAL, SUM);
-  strip y = row_of(c, Y, row), sum = row_of(c, SUM, row);
-  source_view s = source_in(kind, &from, i, n, s_tiles), coming = source_at(&later, i);
-  void *yi = view_out(kind, &y, i, out_tiles[0]), *si = view_out(kind, &sum, i, out_tiles[1]);
-  for (int64_t k = 0; k < n; k += VL) {
-    vr v = source_get(kind, s, k, n - k), h = (v - f.m) * f.r;
-    source_ahead(kind, coming, k);
-    if (si) put(kind, si, k, v, n - k);
-    put(kind, yi, k, h * vector_get(kind, by.w, 1, k, n - k) + vector_get(kind, by.b, 0, k, n - k), n - k);
-  }
-  view_put(kind, &sum, i, n, si);
-  view_put(kind, &y, i, n, yi);
+  source_view s = source_in(kind, &l->from, i, n, s_tiles);
+  out_view y = view_out(kind, &l->y, i, out_tiles[0]), sum = view_out(kind, &l->sum, i, out_tiles[1]);
+  real m = l->m, r = l->r;
+  FOR_LANES(k, n, {
+    vr v = source_get(kind, s, k, left), h = (v - m) * r;
+    if (sum.p) put(kind, sum, k, v, left);
+    put(kind, y, k, h * vector_get(kind, w, 1, k, left) + vector_get(kind, b, 0, k, left), left);
+  });
+  view_put(kind, &l->sum, i, n, sum);
+  view_put(kind, &l->y, i, n, y);
 }
 
 INLINE void forward_rows(const cpu_call *c, int64_t first, int count, int kind) {
   int64_t cols = rows_of(c->p)->cols;
   TILE_OF_REALS w_tile[TILE], b_tile[TILE];
   strip w = vector_of(c, W), b = vector_of(c, B);
-  moments f[GROUP];
+  forward_line line[GROUP];
   for (int g = 0; g < count; g++) {
-    f[g] = moments_of(c, first + g, kind);
-    row_put(c, MEAN, first + g, f[g].m);
-    row_put(c, RSTD, first + g, f[g].r);
+    int64_t row = first + g;
+    line[g] = (forward_line){source_of(c, row, X, RESIDUAL, SUM), row_of(c, Y, row), row_of(c, SUM, row), 0, 0};
+    find_moments(c, &line[g], row, kind);
   }
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);
-    affine by = {view_in(kind, &w, i, n, w_tile), view_in(kind, &b, i, n, b_tile)};
-    for (int g = 0; g < count; g++) y_tile(c, first + g, kind, f[g], by, i, n);
+    const void *wi = view_in(kind, &w, i, n, w_tile), *bi = view_in(kind, &b, i, n, b_tile);
+    for (int g = 0; g < count; g++) y_tile(&line[g], kind, wi, bi, i, n);
   }
 }
 
@@ -133,50 +132,55 @@ static void forward(const cpu_call *c) {
 
 /* ---- backward --------------------------------------------------------------------------------------- */
 typedef struct {
-  real m, r, mean_g, pull; /* pull = r^2 mean(g c) */
-} factors;
+  source from;
+  strip dy;
+  sink to;
+  cascade cc, g, gc;       /* sums of c^2, g and g c */
+  real m, r, mean_g, pull; /* pull = r^2 mean(g c)   */
+} backward_line;
 
-typedef struct {
-  cascade cc, g, gc; /* sums of c^2, g and g c */
-} row_sums;
-
-INLINE void sums_tile(int kind, row_sums *t, source_view from, const void *dy, const void *w, real m, int64_t n) {
-  vr cc[2] = {{0}, {0}}, sum_g[2] = {{0}, {0}}, gc[2] = {{0}, {0}};
-  for (int64_t k = 0, j = 0; k < n; k += VL, j ^= 1) {
-    vr c = centred(kind, from, m, k, n - k), g = get(kind, dy, k, n - k) * vector_get(kind, w, 1, k, n - k);
-    cc[j] += c * c;
-    sum_g[j] += g;
-    gc[j] += g * c;
-  }
-  cascade_add(&t->cc, v_sum(cc[0] + cc[1]));
-  cascade_add(&t->g, v_sum(sum_g[0] + sum_g[1]));
-  cascade_add(&t->gc, v_sum(gc[0] + gc[1]));
+/* One vector's share of the sums */
+INLINE void add_products(int kind, source_view from, const void *dy, const void *w, real m, int64_t k, int64_t left,
+                         vr sum[3]) {
+  vr c = centred(kind, from, m, k, left), g = get(kind, dy, k, left) * vector_get(kind, w, 1, k, left);
+  ahead(kind, dy, k);
+  sum[0] += c * c;
+  sum[1] += g;
+  sum[2] += g * c;
 }
 
-INLINE void factors_of(const cpu_call *c, int64_t first, int count, int kind, factors *f) {
-  int64_t cols = rows_of(c->p)->cols;
-  TILE_OF_REALS s_tiles[2][TILE], w_tile[TILE], dy_tile[TILE];
-  strip w = vector_of(c, W);
-  row_sums t[GROUP];
-  for (int g = 0; g < count; g++) {
-    source from = source_of(c, first + g, X, RESIDUAL, SUM);
-    f[g].m = mean_of(c, &from, first + g, kind);
-    t[g].cc.count = t[g].g.count = t[g].gc.count = 0;
+INLINE void sums_tile(int kind, backward_line *l, const void *w, int64_t i, int64_t n) {
+  TILE_OF_REALS s_tiles[2][TILE], dy_tile[TILE];
+  source_view from = source_in(kind, &l->from, i, n, s_tiles);
+  const void *dy = view_in(kind, &l->dy, i, n, dy_tile);
+  vr even[3] = {{0}, {0}, {0}}, odd[3] = {{0}, {0}, {0}};
+  int64_t k = 0;
+  for (; k + 2 * VL <= n; k += 2 * VL) {
+    add_products(kind, from, dy, w, l->m, k, VL, even);
+    add_products(kind, from, dy, w, l->m, k + VL, VL, odd);
   }
+  for (; k < n; k += VL) add_products(kind, from, dy, w, l->m, k, n - k, even);
+  cascade_add(&l->cc, v_sum(even[0] + odd[0]));
+  cascade_add(&l->g, v_sum(even[1] + odd[1]));
+  cascade_add(&l->gc, v_sum(even[2] + odd[2]));
+}
+
+/* What ds needs of each row */
+INLINE void find_factors(const cpu_call *c, backward_line *line, int64_t first, int count, int kind) {
+  int64_t cols = rows_of(c->p)->cols;
+  TILE_OF_REALS w_tile[TILE];
+  strip w = vector_of(c, W);
+  for (int g = 0; g < count; g++) line[g].m = mean_of(c, &line[g].from, first + g, kind);
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);
     const void *wi = view_in(kind, &w, i, n, w_tile);
-    for (int g = 0; g < count; g++) {
-      source from = source_of(c, first + g, X, RESIDUAL, SUM);
-      strip dy = row_of(c, DY, first + g);
-      source_view s = source_in(kind, &from, i, n, s_tiles);
-      sums_tile(kind, &t[g], s, view_in(kind, &dy, i, n, dy_tile), wi, f[g].m, n);
-    }
+    for (int g = 0; g < count; g++) sums_tile(kind, &line[g], wi, i, n);
   }
   for (int g = 0; g < count; g++) {
-    f[g].r = reads_slot(c->p, RSTD) ? row_get(c, RSTD, first + g) : rstd(c, &t[g].cc);
-    f[g].mean_g = cascade_total(&t[g].g) / (real)cols;
-    f[g].pull = f[g].r * f[g].r * (cascade_total(&t[g].gc) / (real)cols);
+    backward_line *l = &line[g];
+    l->r = reads_slot(c->p, RSTD) ? row_get(c, RSTD, first + g) : rstd(c, &l->cc);
+    l->mean_g = cascade_total(&l->g) / (real)cols;
+    l->pull = l->r * l->r * (cascade_total(&l->gc) / (real)cols);
   }
 }
 
@@ -187,39 +191,36 @@ static int64_t summed(const problem *p) { return db_column(p) + (writes_slot(p, 
 static inline void add_lane(real *sum, vr term, int64_t left) { v_put(sum, v_get(sum, left) + term, left); }
 
 /* ds, dw and db for columns [i, i+n) of one row; dw, db NULL: not wanted */
-INLINE void ds_tile(const cpu_call *c, int64_t row, int kind, const factors *f, const void *w, real *dw, real *db,
-                    int64_t i, int64_t n) {
+INLINE void ds_tile(const backward_line *l, int kind, const void *w, real *dw, real *db, int64_t i, int64_t n) {
   TILE_OF_REALS s_tiles[2][TILE], dy_tile[TILE], ds_tiles[3][TILE];
-  int64_t after = row_ahead(c, row);
-  source from = source_of(c, row, X, RESIDUAL, SUM), later = source_of(c, after, X, RESIDUAL, SUM);
-  strip dy = row_of(c, DY, row), later_dy = row_of(c, DY, after);
-  sink to = sink_of(c, row, X, RESIDUAL, SUM);
-  source_view s = source_in(kind, &from, i, n, s_tiles), coming = source_at(&later, i);
-  const void *d = view_in(kind, &dy, i, n, dy_tile), *coming_dy = lies_at(&later_dy, i);
-  sink_view out = sink_out(kind, &to, i, n, ds_tiles);
-  for (int64_t k = 0; k < n; k += VL) {
-    vr g = get(kind, d, k, n - k), h = s.x ? source_get(kind, s, k, n - k) - f->m : K(0);
-    if (s.x) source_ahead(kind, coming, k);
-    ahead(kind, coming_dy, k);
-    if (dw) add_lane(dw + k, g * (h * f->r), n - k);
-    if (db) add_lane(db + k, g, n - k);
-    sink_set(kind, out, k, (g * vector_get(kind, w, 1, k, n - k) - f->mean_g - h * f->pull) * f->r, n - k);
-  }
-  sink_put(kind, &to, i, n, out);
+  source_view s = source_in(kind, &l->from, i, n, s_tiles);
+  const void *dy = view_in(kind, &l->dy, i, n, dy_tile);
+  sink_view out = sink_out(kind, &l->to, i, n, ds_tiles);
+  real m = l->m, r = l->r, mean_g = l->mean_g, pull = l->pull;
+  FOR_LANES(k, n, {
+    vr g = get(kind, dy, k, left), h = s.x ? source_get(kind, s, k, left) - m : K(0);
+    if (dw) add_lane(dw + k, g * (h * r), left);
+    if (db) add_lane(db + k, g, left);
+    sink_set(kind, out, k, (g * vector_get(kind, w, 1, k, left) - mean_g - h * pull) * r, left);
+  });
+  sink_put(kind, &l->to, i, n, out);
 }
 
 INLINE void backward_rows(const cpu_call *c, int64_t first, int count, int kind, real *dw, real *db) {
   int64_t cols = rows_of(c->p)->cols;
   TILE_OF_REALS w_tile[TILE];
   strip w = vector_of(c, W);
-  factors f[GROUP] = {{0}};
+  backward_line line[GROUP];
   bool reads_s = reads_slot(c->p, X) || reads_slot(c->p, SUM); /* db alone does not */
-  if (reads_s) factors_of(c, first, count, kind, f);
+  for (int g = 0; g < count; g++)
+    line[g] = (backward_line){.from = source_of(c, first + g, X, RESIDUAL, SUM),
+                              .dy = row_of(c, DY, first + g),
+                              .to = sink_of(c, first + g, X, RESIDUAL, SUM)};
+  if (reads_s) find_factors(c, line, first, count, kind);
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);
     const void *wi = view_in(kind, &w, i, n, w_tile);
-    for (int g = 0; g < count; g++)
-      ds_tile(c, first + g, kind, &f[g], wi, dw ? dw + i : NULL, db ? db + i : NULL, i, n);
+    for (int g = 0; g < count; g++) ds_tile(&line[g], kind, wi, dw ? dw + i : NULL, db ? db + i : NULL, i, n);
   }
 }
 

@@ -24,6 +24,7 @@ INLINE real squares_tile(int kind, source_view from, int64_t n) {
   for (; k + 4 * VL <= n; k += 4 * VL)
     for (int j = 0; j < 4; j++) {
       vr s = source_get(kind, from, k + j * VL, VL);
+      source_ahead(kind, from, k + j * VL);
       sum[j] += s * s;
     }
   for (; k < n; k += VL) {
@@ -53,40 +54,44 @@ INLINE real rstd_of(const cpu_call *c, const source *from, int kind) {
   return rstd(c, &squares);
 }
 
+typedef struct {
+  source from;
+  strip y, sum;
+  real r;
+} forward_line;
+
 /* y = s r w, and s itself, for columns [i, i+n) of one row */
-INLINE void y_tile(const cpu_call *c, int64_t row, int kind, real r, const void *w, real offset, int64_t i, int64_t n) {
+INLINE void y_tile(const cpu_call *c, const forward_line *l, int kind, const void *w, int64_t i, int64_t n) {
   TILE_OF_REALS s_tiles[2][TILE], out_tiles[2][TILE];
-  source from = source_of(c, row, X, RESIDUAL, SUM), later = source_of(c, row_ahead(c, row), X, RESIDUAL, SUM);
-  strip y = row_of(c, Y, row), sum = row_of(c, SUM, row);
-  source_view s = source_in(kind, &from, i, n, s_tiles), coming = source_at(&later, i);
-  void *yi = view_out(kind, &y, i, out_tiles[0]), *si = view_out(kind, &sum, i, out_tiles[1]);
+  source_view s = source_in(kind, &l->from, i, n, s_tiles);
+  out_view y = view_out(kind, &l->y, i, out_tiles[0]), sum = view_out(kind, &l->sum, i, out_tiles[1]);
+  real r = l->r, offset = (real)c->p->op.u.rmsnorm.offset;
   bool cast = c->p->op.u.rmsnorm.cast != 0;
-  for (int64_t k = 0; k < n; k += VL) {
-    vr v = source_get(kind, s, k, n - k), h = v * r;
-    source_ahead(kind, coming, k);
+  FOR_LANES(k, n, {
+    vr v = source_get(kind, s, k, left), h = v * r;
     if (cast) h = rounded(c, h);
-    if (si) put(kind, si, k, v, n - k);
-    put(kind, yi, k, h * weight_get(kind, w, offset, k, n - k), n - k);
-  }
-  view_put(kind, &sum, i, n, si);
-  view_put(kind, &y, i, n, yi);
+    if (sum.p) put(kind, sum, k, v, left);
+    put(kind, y, k, h * weight_get(kind, w, offset, k, left), left);
+  });
+  view_put(kind, &l->sum, i, n, sum);
+  view_put(kind, &l->y, i, n, y);
 }
 
 INLINE void forward_rows(const cpu_call *c, int64_t first, int count, int kind) {
   int64_t cols = rows_of(c->p)->cols;
   TILE_OF_REALS w_tile[TILE];
   strip w = vector_of(c, W);
-  real offset = (real)c->p->op.u.rmsnorm.offset;
-  real r[GROUP];
+  forward_line line[GROUP];
   for (int g = 0; g < count; g++) {
-    source from = source_of(c, first + g, X, RESIDUAL, SUM);
-    r[g] = rstd_of(c, &from, kind);
-    row_put(c, RSTD, first + g, r[g]);
+    int64_t row = first + g;
+    line[g] = (forward_line){source_of(c, row, X, RESIDUAL, SUM), row_of(c, Y, row), row_of(c, SUM, row), 0};
+    line[g].r = rstd_of(c, &line[g].from, kind);
+    row_put(c, RSTD, row, line[g].r);
   }
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);
     const void *wi = view_in(kind, &w, i, n, w_tile);
-    for (int g = 0; g < count; g++) y_tile(c, first + g, kind, r[g], wi, offset, i, n);
+    for (int g = 0; g < count; g++) y_tile(c, &line[g], kind, wi, i, n);
   }
 }
 
@@ -108,13 +113,15 @@ static void forward(const cpu_call *c) {
 
 /* ---- backward --------------------------------------------------------------------------------------- */
 /* adds the sums of s^2 and g s over a tile */
-INLINE void sums_tile(int kind, source_view from, const void *dy, const void *w, real offset, int64_t n, cascade *squares,
-                      cascade *products) {
+INLINE void sums_tile(int kind, source_view from, const void *dy, const void *w, real offset, int64_t n,
+                      cascade *squares, cascade *products) {
   vr ss[2] = {{0}, {0}}, gs[2] = {{0}, {0}};
   int64_t k = 0;
   for (; k + 2 * VL <= n; k += 2 * VL)
     for (int j = 0; j < 2; j++) {
       vr s = source_get(kind, from, k + j * VL, VL), g = get(kind, dy, k + j * VL, VL);
+      source_ahead(kind, from, k + j * VL);
+      ahead(kind, dy, k + j * VL);
       ss[j] += s * s;
       gs[j] += s * (g * weight_get(kind, w, offset, k + j * VL, VL));
     }
@@ -128,64 +135,57 @@ INLINE void sums_tile(int kind, source_view from, const void *dy, const void *w,
 }
 
 typedef struct {
+  source from;
+  strip dy;
+  sink to;
+  cascade squares, products;
   real r, pull; /* pull = r^3 mean(g s) */
-} factors;
-
-INLINE void factors_of(const cpu_call *c, int64_t first, int count, int kind, factors *f) {
-  int64_t cols = rows_of(c->p)->cols;
-  TILE_OF_REALS s_tiles[2][TILE], w_tile[TILE], dy_tile[TILE];
-  strip w = vector_of(c, W);
-  real offset = (real)c->p->op.u.rmsnorm.offset;
-  cascade squares[GROUP], products[GROUP];
-  for (int g = 0; g < count; g++) squares[g].count = products[g].count = 0;
-  for (int64_t i = 0; i < cols; i += TILE) {
-    int64_t n = min64(TILE, cols - i);
-    const void *wi = view_in(kind, &w, i, n, w_tile);
-    for (int g = 0; g < count; g++) {
-      source from = source_of(c, first + g, X, RESIDUAL, SUM);
-      strip dy = row_of(c, DY, first + g);
-      source_view s = source_in(kind, &from, i, n, s_tiles);
-      sums_tile(kind, s, view_in(kind, &dy, i, n, dy_tile), wi, offset, n, &squares[g], &products[g]);
-    }
-  }
-  for (int g = 0; g < count; g++) {
-    real r = reads_slot(c->p, RSTD) ? row_get(c, RSTD, first + g) : rstd(c, &squares[g]);
-    f[g] = (factors){r, r * r * r * (cascade_total(&products[g]) / (real)cols)};
-  }
-}
+} backward_line;
 
 /* ds and dw for columns [i, i+n) of one row; dw NULL: not wanted */
-INLINE void ds_tile(const cpu_call *c, int64_t row, int kind, factors f, const void *w, real offset, real *dw, int64_t i,
-                    int64_t n) {
+INLINE void ds_tile(const backward_line *l, int kind, const void *w, real offset, real *dw, int64_t i, int64_t n) {
   TILE_OF_REALS s_tiles[2][TILE], dy_tile[TILE], ds_tiles[3][TILE];
-  int64_t after = row_ahead(c, row);
-  source from = source_of(c, row, X, RESIDUAL, SUM), later = source_of(c, after, X, RESIDUAL, SUM);
-  strip dy = row_of(c, DY, row), later_dy = row_of(c, DY, after);
-  sink to = sink_of(c, row, X, RESIDUAL, SUM);
-  source_view s = source_in(kind, &from, i, n, s_tiles), coming = source_at(&later, i);
-  const void *d = view_in(kind, &dy, i, n, dy_tile), *coming_dy = lies_at(&later_dy, i);
-  sink_view out = sink_out(kind, &to, i, n, ds_tiles);
-  for (int64_t k = 0; k < n; k += VL) {
-    vr v = source_get(kind, s, k, n - k), g = get(kind, d, k, n - k);
-    source_ahead(kind, coming, k);
-    ahead(kind, coming_dy, k);
-    if (dw) v_put(dw + k, v_get(dw + k, n - k) + g * (v * f.r), n - k);
-    sink_set(kind, out, k, g * weight_get(kind, w, offset, k, n - k) * f.r - v * f.pull, n - k);
-  }
-  sink_put(kind, &to, i, n, out);
+  source_view s = source_in(kind, &l->from, i, n, s_tiles);
+  const void *dy = view_in(kind, &l->dy, i, n, dy_tile);
+  sink_view out = sink_out(kind, &l->to, i, n, ds_tiles);
+  real r = l->r, pull = l->pull;
+  FOR_LANES(k, n, {
+    vr v = source_get(kind, s, k, left), g = get(kind, dy, k, left);
+    if (dw) v_put(dw + k, v_get(dw + k, left) + g * (v * r), left);
+    sink_set(kind, out, k, g * weight_get(kind, w, offset, k, left) * r - v * pull, left);
+  });
+  sink_put(kind, &l->to, i, n, out);
 }
 
 INLINE void backward_rows(const cpu_call *c, int64_t first, int count, int kind, real *dw) {
   int64_t cols = rows_of(c->p)->cols;
-  TILE_OF_REALS w_tile[TILE];
+  TILE_OF_REALS w_tile[TILE], s_tiles[2][TILE], dy_tile[TILE];
   strip w = vector_of(c, W);
   real offset = (real)c->p->op.u.rmsnorm.offset;
-  factors f[GROUP];
-  factors_of(c, first, count, kind, f);
+  backward_line line[GROUP];
+  for (int g = 0; g < count; g++) {
+    backward_line *l = &line[g];
+    l->from = source_of(c, first + g, X, RESIDUAL, SUM);
+    l->dy = row_of(c, DY, first + g);
+    l->to = sink_of(c, first + g, X, RESIDUAL, SUM);
+    l->squares.count = l->products.count = 0;
+  }
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);
     const void *wi = view_in(kind, &w, i, n, w_tile);
-    for (int g = 0; g < count; g++) ds_tile(c, first + g, kind, f[g], wi, offset, dw ? dw + i : NULL, i, n);
+    for (backward_line *l = line; l < line + count; l++)
+      sums_tile(kind, source_in(kind, &l->from, i, n, s_tiles), view_in(kind, &l->dy, i, n, dy_tile), wi, offset, n,
+                &l->squares, &l->products);
+  }
+  for (int g = 0; g < count; g++) {
+    backward_line *l = &line[g];
+    l->r = reads_slot(c->p, RSTD) ? row_get(c, RSTD, first + g) : rstd(c, &l->squares);
+    l->pull = l->r * l->r * l->r * (cascade_total(&l->products) / (real)cols);
+  }
+  for (int64_t i = 0; i < cols; i += TILE) {
+    int64_t n = min64(TILE, cols - i);
+    const void *wi = view_in(kind, &w, i, n, w_tile);
+    for (int g = 0; g < count; g++) ds_tile(&line[g], kind, wi, offset, dw ? dw + i : NULL, i, n);
   }
 }
 

@@ -9,10 +9,10 @@ typedef struct {
 } block_plan;
 
 static block_plan plan_blocks(const scan_recipe *r) {
-  enum { ENOUGH = 16 }; /* blocks to share between threads */
+  enum { ENOUGH = 8, NARROW = 32 }; /* blocks to share between threads; the width of a block when they are fewer */
   const int64_t sets = r->together ? r->channels / r->together : 0;
   const bool few = r->batches * sets * ceil_div(r->together, WIDTH) < ENOUGH;
-  const int64_t width = few ? WIDTH / 2 : WIDTH, per_set = ceil_div(r->together, width);
+  const int64_t width = few ? NARROW : WIDTH, per_set = ceil_div(r->together, width);
   return (block_plan){width, per_set, sets * per_set, r->batches * sets * per_set};
 }
 
@@ -32,11 +32,12 @@ static real *block_memory(const cpu_call *c, int64_t index) {
 static block block_at(const cpu_call *c, int64_t index) {
   const scan_recipe *r = scan(c->p);
   const block_plan plan = plan_blocks(r);
-  const int64_t in_batch = index % plan.per_batch, first = in_batch % plan.per_set * plan.width;
+  const int64_t per_batch = max64(plan.per_batch, 1), per_set = max64(plan.per_set, 1); /* as there is a block */
+  const int64_t in_batch = index % per_batch, first = in_batch % per_set * plan.width;
   return (block){.c = c,
                  .r = r,
-                 .batch = index / plan.per_batch,
-                 .channel = in_batch / plan.per_set * r->together + first,
+                 .batch = index / per_batch,
+                 .channel = in_batch / per_set * r->together + first,
                  .lanes = min64(plan.width, r->together - first),
                  .memory = block_memory(c, index)};
 }

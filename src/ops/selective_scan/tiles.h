@@ -21,7 +21,7 @@ enum {
   SOME = 4,                      /* states in registers                   */
   COEFFICIENTS = STEPS * STATES, /* in a tile of B or C, constant or not  */
 };
-_Static_assert(STEPS % LANES == 0 && WIDTH / 2 % LANES == 0 && STATES % SOME == 0, "whole vectors");
+_Static_assert(STEPS % LANES == 0 && WIDTH % LANES == 0 && STATES % SOME == 0, "whole vectors");
 _Static_assert(COEFFICIENTS >= STATES * WIDTH && STEPS <= (int)TILE && WIDTH <= (int)TILE, "room");
 
 typedef struct {

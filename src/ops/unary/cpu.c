@@ -5,22 +5,26 @@
 enum { X = AMBI_UNARY_X, Y = AMBI_UNARY_Y };
 
 /* STORED, GET and PUT: what lies in memory and how a vector of it is read and written. */
-#define LOOPS(name)                                                                                               \
-  static void FUNCTION(name##_forward)(const void *const *in, void *const *out, int64_t n, const real *ab,        \
-                                       bool stream) {                                                             \
-    const STORED *x = in[0];                                                                                      \
-    STORED *y = out[0];                                                                                           \
-    vr a = v_splat(ab[0]), b = v_splat(ab[1]);                                                                    \
-    for (int64_t i = 0; i < n; i += VL)                                                                           \
-      PUT(y + i, FUNCTION(name##_value)(GET(x + i, n - i), a, b), n - i, stream);                                 \
-  }                                                                                                               \
-  static void FUNCTION(name##_backward)(const void *const *in, void *const *out, int64_t n, const real *ab,       \
-                                        bool stream) {                                                            \
-    const STORED *x = in[0], *dy = in[1];                                                                         \
-    STORED *dx = out[0];                                                                                          \
-    vr a = v_splat(ab[0]), b = v_splat(ab[1]);                                                                    \
-    for (int64_t i = 0; i < n; i += VL)                                                                           \
-      PUT(dx + i, FUNCTION(name##_grad)(GET(x + i, n - i), GET(dy + i, n - i), a, b), n - i, stream);             \
+#define LOOPS(name)                                                                                         \
+  static void FUNCTION(name##_forward)(const void *const *in, void *const *out, int64_t n, const real *ab,  \
+                                       bool stream) {                                                       \
+    const STORED *x = in[0];                                                                                \
+    STORED *y = out[0];                                                                                     \
+    vr a = v_splat(ab[0]), b = v_splat(ab[1]);                                                              \
+    FOR_LANES(i, n, {                                                                                       \
+      v_ahead(x + i);                                                                                       \
+      PUT(y + i, FUNCTION(name##_value)(GET(x + i, left), a, b), left, stream);                             \
+    });                                                                                                     \
+  }                                                                                                         \
+  static void FUNCTION(name##_backward)(const void *const *in, void *const *out, int64_t n, const real *ab, \
+                                        bool stream) {                                                      \
+    const STORED *x = in[0], *dy = in[1];                                                                   \
+    STORED *dx = out[0];                                                                                    \
+    vr a = v_splat(ab[0]), b = v_splat(ab[1]);                                                              \
+    FOR_LANES(i, n, {                                                                                       \
+      v_ahead(x + i), v_ahead(dy + i);                                                                      \
+      PUT(dx + i, FUNCTION(name##_grad)(GET(x + i, left), GET(dy + i, left), a, b), left, stream);          \
+    });                                                                                                     \
   }
 
 typedef struct {
@@ -29,9 +33,9 @@ typedef struct {
 
 /* ---- reals, exact to a few ulp ----------------------------------------------------------------------------- */
 #define FUNCTION(name) name
-#define STORED real
-#define GET v_get
-#define PUT v_put_past
+#define STORED         real
+#define GET            v_get
+#define PUT            v_put_past
 #include "backends/cpu/functions.h"
 #define UNARY(name, ...) LOOPS(name)
 #include "ops/elementwise.def"
@@ -51,9 +55,9 @@ static const loops reals[AMBI_FUNCTIONS] = {
 #if AMBI_REAL == 32
 #include "backends/cpu/math_half.h"
 #define FUNCTION(name) name##_bf16
-#define STORED uint16_t
-#define GET bf16_get
-#define PUT bf16_put_past
+#define STORED         uint16_t
+#define GET            bf16_get
+#define PUT            bf16_put_past
 #include "backends/cpu/functions.h"
 #define UNARY(name, ...) LOOPS(name)
 #include "ops/elementwise.def"
@@ -70,7 +74,8 @@ static const loops bf16s[AMBI_FUNCTIONS];
 
 static void forward(const cpu_call *c) {
   int f = c->p->op.u.unary.function;
-  pointwise_run(c, (pointwise){.fn = reals[f].forward, .bf16 = bf16s[f].forward, .in = {X}, .ins = 1, .out = {Y}, .outs = 1});
+  pointwise_run(
+      c, (pointwise){.fn = reals[f].forward, .bf16 = bf16s[f].forward, .in = {X}, .ins = 1, .out = {Y}, .outs = 1});
 }
 
 static void backward(const cpu_call *c) {

@@ -24,10 +24,10 @@ INLINE void pack_lines(const gemm_piece *s, real *panel, int64_t width) {
 
 /* The same for whole, dense lines of reals or bf16. The next ones are far apart: they are asked for in time. */
 INLINE void pack_whole_lines(int kind, const gemm_piece *s, real *panel, int64_t width) {
-  enum { AHEAD = 16 };
+  enum { LINES_AHEAD = 16 };
   int64_t whole = width / VL * VL;
   for (int64_t k = 0; k < s->nk; k++, panel += width) {
-    const char *line = piece_at(s, 0, k), *next = piece_at(s, 0, min64(k + AHEAD, s->nk - 1));
+    const char *line = piece_at(s, 0, k), *next = piece_at(s, 0, min64(k + LINES_AHEAD, s->nk - 1));
     for (int64_t w = 0; w < whole; w += VL) {
       v_store(panel + w, get(kind, line, w, VL));
       __builtin_prefetch(next + w * bytes_of(s->dtype));

@@ -35,12 +35,12 @@ static void multiply(int64_t k, const void *a_panel, const void *b_panel, void *
 /* Whole, dense rows of reals or bf16: most tiles of most products. */
 INLINE void finish_whole(int kind, const real *tile, const real *more, const real *bias, const gemm_target *t) {
   for (int64_t i = 0; i < t->rows; i++) {
-    void *c = (char *)t->data + t->at[i] * bytes_of(t->dtype);
+    out_view c = {(char *)t->data + t->at[i] * bytes_of(t->dtype), false};
     UNROLL for (int j = 0; j < NV; j++) {
       vr v = v_load(tile + i * NR + j * VL);
       if (more) v += v_load(more + i * NR + j * VL);
       if (bias) v += v_load(bias + j * VL);
-      if (t->add) v += get(kind, c, j * VL, VL);
+      if (t->add) v += get(kind, c.p, j * VL, VL);
       put(kind, c, j * VL, v, VL);
     }
   }
@@ -50,8 +50,10 @@ static void finish_any(const real *tile, const real *more, int64_t ld, const gem
   TILE_OF_REALS sum[GEMM_SKINNY_COLS], bias[GEMM_SKINNY_COLS];
   strip out = {.stride = t->step, .dtype = t->dtype, .accumulate = t->add};
   for (int64_t i = 0; i < t->rows; i++, tile += ld) {
-    const char *bias_at = (const char *)t->bias + i * t->bias_row * bytes_of(t->bias_dtype);
-    if (t->bias && (i == 0 || t->bias_row)) read_reals(t->bias_dtype, bias_at, t->bias_col, t->cols, bias);
+    if (t->bias && (i == 0 || t->bias_row)) {
+      const char *at = (const char *)t->bias + i * t->bias_row * bytes_of(t->bias_dtype);
+      read_reals(t->bias_dtype, at, t->bias_col, t->cols, bias);
+    }
     for (int64_t j = 0; j < t->cols; j += VL) {
       vr v = v_get(tile + j, t->cols - j);
       if (more) v += v_get(more + i * ld + j, t->cols - j);
