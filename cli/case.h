@@ -14,9 +14,8 @@
 #define CLI_CASE_H
 #include <ambi/ambi.h>
 
-/* Text to a forward op; slots without a DTYPE get `dtype` (AMBI_NONE: left open; integer slots i32), without STRIDES are
- * row-major.
- * 0, or -1 and in err a sentence that names what is wrong and lists what would be right. */
+/* Text to a forward op; slots without a DTYPE get `dtype` (AMBI_NONE: left open; integer slots i32), without STRIDES
+ * are row-major. 0, or -1 and in err a sentence that names what is wrong and lists what would be right. */
 int case_parse(const char *text, ambi_dtype dtype, ambi_op *op, char *err, size_t n);
 
 /* The op as text, with every dtype and every stride that is not dense. Always ends in a NUL; returns out. */

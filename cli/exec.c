@@ -74,7 +74,11 @@ static void block_new(block *b, size_t bytes, int written) {
   b->after = new_bytes(bytes);
   b->owned = new_bytes(bytes);
   memset(b->owned, 0, bytes);
-  for (size_t i = 0; i < bytes; i++) b->before[i] = written ? (unsigned char)(0x21 + (i & 63)) : 0xff;
+  memset(b->before, 0xff, bytes);
+  unsigned char pattern[64];
+  for (unsigned i = 0; i < sizeof pattern; i++) pattern[i] = (unsigned char)(0x21 + i);
+  for (size_t i = 0; written && i < bytes; i += sizeof pattern)
+    memcpy(b->before + i, pattern, bytes - i < sizeof pattern ? bytes - i : sizeof pattern);
 }
 
 /* Sets every byte of the elements of a view to `byte`. */
@@ -194,6 +198,11 @@ static int launch(session *x) {
   return s == AMBI_OK ? 0 : give_up(x, s, ambi_error());
 }
 
+/* 64 bytes that are as they were, or all an output's: most are, and need no look at each. */
+static int is_clean(const block *b, size_t at) {
+  return !memcmp(b->before + at, b->after + at, 64) || !memchr(b->owned + at, 0, 64);
+}
+
 /* Names the first byte that changed and belongs to no output. */
 static void find_damage(session *x) {
   exec *e = x->e;
@@ -201,7 +210,7 @@ static void find_damage(session *x) {
   for (int i = 0; i <= AMBI_SLOTS; i++) {
     const block *b = &x->blocks[i];
     for (size_t k = 0; k < b->bytes; k++) {
-      if (k % 64 == 0 && k + 64 <= b->bytes && !memcmp(b->before + k, b->after + k, 64)) k += 63;
+      if (k % 64 == 0 && k + 64 <= b->bytes && is_clean(b, k)) k += 63;
       if (b->before[k] == b->after[k] || b->owned[k]) continue;
       snprintf(e->damage, sizeof e->damage, "byte %lld from the start of %s was overwritten and is no output element",
                (long long)k - (long long)b->origin,

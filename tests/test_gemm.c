@@ -1,7 +1,7 @@
 /* test_gemm.c -- every GEMM kernel this machine can run against a plain triple loop in f64.
  *
- *   test_gemm              check: sizes around every block edge, dtypes, strides, bias, +=, nested rows, thread counts
- *   test_gemm --time [N]   then time N x N x N (default 2048) in f32, f64 and bf16, on one thread and on all
+ *   test_gemm                   check: sizes around every edge, dtypes, strides, bias, +=, nested axes, thread counts
+ *   test_gemm --time [M [N K]]  then time it (default 2048 each) in f32, bf16 and f64, on one thread and on all
  *
  * A result may differ from the exact one by the rounding of its sum and of its storage:
  *   |error| <= (terms + 4) u (sum |a b| + |bias| + |old|) + u' |result| + smallest',  u of the sums, u' of the storage,
@@ -63,6 +63,8 @@ static void *filled(ambi_dtype t, int64_t n) {
   return p;
 }
 
+enum { BY_COLUMNS_A = 1, BY_COLUMNS_B = 2, BY_COLUMNS_C = 4, GAPS = 8, NESTED_M = 16, NESTED_K = 32, TIGHT = 64 };
+
 /* ---- one case --------------------------------------------------------------------------------------------------- */
 typedef struct {
   const char *isa;
@@ -70,18 +72,20 @@ typedef struct {
   cpu_features features;
   int64_t m, n, k;
   ambi_dtype a, b, c, bias;
-  int layout; /* bits 0 to 2: A, B, C stored by columns; 8: every other element; 16: rows of A and C nested; 32: no gaps
-               */
+  int layout; /* BY_COLUMNS_A | .. */
   bool accumulate;
 } test;
 
-static gemm_matrix matrix(const test *t, ambi_dtype dtype, int64_t rows, int64_t cols, bool by_columns, bool nested) {
-  int64_t gap = t->layout & 8 ? 2 : 1;
-  int64_t width = cols + (t->layout & 32 ? 0 : 3), height = rows + (t->layout & 32 ? 0 : 5);
+static gemm_axis nest(gemm_axis x, int64_t n) { /* three interleaved parts */
+  int64_t part = (n + 2) / 3;
+  return (gemm_axis){.ndim = 2, .shape = {part, 3}, .stride = {x.stride[0], x.stride[0] * part}};
+}
+
+static gemm_matrix matrix(const test *t, ambi_dtype dtype, int64_t rows, int64_t cols, bool by_columns) {
+  int64_t gap = t->layout & GAPS ? 2 : 1;
+  int64_t width = cols + (t->layout & TIGHT ? 0 : 3), height = rows + (t->layout & TIGHT ? 0 : 5);
   int64_t row = by_columns ? gap : width * gap, col = by_columns ? height * gap : gap;
-  gemm_matrix x = {dtype, gemm_plain_axis(row), gemm_plain_axis(col)};
-  if (nested) x.row = (gemm_axis){.ndim = 2, .shape = {(rows + 2) / 3, 3}, .stride = {row, row * ((rows + 2) / 3)}};
-  return x;
+  return (gemm_matrix){dtype, gemm_plain_axis(row), gemm_plain_axis(col)};
 }
 
 static int64_t place(const gemm_axis *x, int64_t i) {
@@ -90,16 +94,22 @@ static int64_t place(const gemm_axis *x, int64_t i) {
 static int64_t at(const gemm_matrix *x, int64_t i, int64_t j) { return place(&x->row, i) + place(&x->col, j); }
 
 static gemm_shape shape_of(const test *t) {
-  bool nested = t->layout & 16;
   gemm_shape s = {.m = t->m, .n = t->n, .k = t->k, .bias = t->bias, .bias_col = 1, .accumulate = t->accumulate};
-  s.a = matrix(t, t->a, t->m, t->k, t->layout & 1, nested);
-  s.b = matrix(t, t->b, t->k, t->n, t->layout & 2, false);
-  s.c = matrix(t, t->c, t->m, t->n, t->layout & 4, nested);
+  s.a = matrix(t, t->a, t->m, t->k, t->layout & BY_COLUMNS_A);
+  s.b = matrix(t, t->b, t->k, t->n, t->layout & BY_COLUMNS_B);
+  s.c = matrix(t, t->c, t->m, t->n, t->layout & BY_COLUMNS_C);
+  if (t->layout & NESTED_M) s.a.row = nest(s.a.row, t->m), s.c.row = nest(s.c.row, t->m);
+  if (t->layout & NESTED_K) s.a.col = nest(s.a.col, t->k), s.b.row = nest(s.b.row, t->k);
   return s;
 }
 
-static int64_t room(const gemm_matrix *x, int64_t rows, int64_t cols) { /* nested rows fill three equal parts */
-  return (rows + 2) * x->row.stride[0] + cols * x->col.stride[0] + 1;
+static int64_t room(const gemm_matrix *x, int64_t rows, int64_t cols) { /* nested axes are rounded up to three parts */
+  return (rows + 2) * x->row.stride[0] + (cols + 2) * x->col.stride[0] + 1;
+}
+
+static char *workspace_for(const test *t, const gemm_shape *s) {
+  size_t bytes = (size_t)gemm_workspace(t->kernel, &t->features, s);
+  return aligned_alloc(64, bytes ? bytes : 64);
 }
 
 /* A dense copy in f64, row-major or (for B) by columns. */
@@ -147,7 +157,7 @@ static void check(const test *t, pool *const *pools, int npools) {
   size_t bytes = (size_t)nc * ambi_dtype_size(t->c);
   void *old = filled(t->c, nc), *first = filled(t->c, nc);
   d.c = filled(t->c, nc);
-  char *workspace = aligned_alloc(64, (size_t)gemm_workspace(t->kernel, &t->features, &s) / 64 * 64 + 64);
+  char *workspace = workspace_for(t, &s);
   for (int i = 0; i < npools; i++) {
     memcpy(d.c, old, bytes);
     gemm_run(t->kernel, &t->features, &s, &d, workspace, pools[i]);
@@ -178,10 +188,10 @@ static void check_kernel(test t, bool bf16_only, pool *const *pools) {
   static const ambi_dtype wide[] = {AMBI_F32, AMBI_F16, AMBI_BF16, AMBI_F64};
   bool f64 = t.kernel->real_bytes == 8;
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-    for (int layout = 0; layout < 32; layout++)
+    for (int layout = 0; layout < TIGHT; layout++)
       for (int mix = 0; mix < 4; mix++) {
         t.m = sizes[i][0], t.n = sizes[i][1], t.k = sizes[i][2], t.layout = layout;
-        if (layout & 16 && layout & 4) continue; /* nested rows are far apart */
+        if ((layout & NESTED_M && layout & (BY_COLUMNS_C | NESTED_K)) || (layout & GAPS && layout & NESTED_K)) continue;
         t.a = bf16_only ? AMBI_BF16 : f64 ? AMBI_F64 : wide[(mix + layout) % 3];
         t.b = bf16_only ? AMBI_BF16 : wide[(mix * 2 + layout / 3) % (f64 ? 4 : 3)];
         t.c = wide[(mix + (int)i) % (f64 ? 4 : 3)];
@@ -192,7 +202,7 @@ static void check_kernel(test t, bool bf16_only, pool *const *pools) {
 }
 
 static void check_blocks(test t, ambi_dtype dtype, pool *const *pools) { /* more than one block of C, both ways */
-  t.a = t.b = t.c = dtype, t.layout = 2, t.k = 21;
+  t.a = t.b = t.c = dtype, t.layout = BY_COLUMNS_B, t.k = 21;
   t.m = 2100, t.n = 37;
   check(&t, pools, 2);
   t.m = 19, t.n = 2077;
@@ -207,7 +217,7 @@ static void check_infinity(test t, ambi_dtype dtype, pool *p) {
       gemm_shape s = shape_of(&t);
       void *a = filled(dtype, room(&s.a, t.m, t.k)), *b = filled(dtype, room(&s.b, t.k, t.n)),
            *c = filled(dtype, room(&s.c, t.m, t.n));
-      char *workspace = aligned_alloc(64, (size_t)gemm_workspace(t.kernel, &t.features, &s) / 64 * 64 + 64);
+      char *workspace = workspace_for(&t, &s);
       set(dtype, a, at(&s.a, 1, t.k - 1), INFINITY);
       gemm_run(t.kernel, &t.features, &s, &(gemm_data){a, b, NULL, c}, workspace, p);
       bool ok = true;
@@ -282,7 +292,7 @@ static double time_gemm(test t, pool *p) {
   gemm_shape s = shape_of(&t);
   gemm_data d = {filled(t.a, room(&s.a, t.m, t.k)), filled(t.b, room(&s.b, t.k, t.n)), NULL,
                  filled(t.c, room(&s.c, t.m, t.n))};
-  char *workspace = aligned_alloc(64, (size_t)gemm_workspace(t.kernel, &t.features, &s) / 64 * 64 + 64);
+  char *workspace = workspace_for(&t, &s);
   double best = INFINITY, flops = 2.0 * (double)t.m * (double)t.n * (double)t.k;
   for (double began = now(), tries = 0; tries < 2 || (tries < 100 && now() - began < 1); tries++) {
     double start = now();
@@ -295,31 +305,51 @@ static double time_gemm(test t, pool *p) {
 
 static const char *const mode[] = {"y = x W^T", "y = x W", "y = x^T W"};
 
-static void time_all(test t, int64_t m, int64_t n, int64_t k, pool *const *pools, int npools) {
+static void time_all(test t, isa best, pool *p) {
   static const ambi_dtype dtypes[] = {AMBI_F32, AMBI_BF16, AMBI_F64};
-  static const int layouts[] = {34, 32, 33};
-  t.m = m, t.n = n, t.k = k, t.bias = AMBI_NONE;
-  for (int p = 0; p < npools; p++) {
-    double peak = fma_peak(pools[p]), f32 = 0;
-    for (int i = 0; i < 3; i++)
-      for (int l = 0; l < 3; l++) {
-        t.a = t.b = t.c = dtypes[i], t.layout = layouts[l];
-        t.kernel = i == 2 ? kernels[0].f64 : kernels[0].f32;
-        for (size_t q = 0; q < sizeof kernels / sizeof *kernels; q++)
-          if (isa_usable((isa)q)) {
-            t.kernel = i == 2 ? kernels[q].f64 : kernels[q].f32;
-            break;
-          }
-        gemm_shape s = shape_of(&t);
-        double rate = time_gemm(t, pools[p]);
-        if (i == 0 && l == 0) f32 = rate;
-        printf("%lldx%lldx%lld %-4s %-9s %d threads %8.1f GFLOP/s  %.2f of f32's %.1f peak  %.2f times f32  (%s)\n",
-               (long long)m, (long long)n, (long long)k, ambi_dtype_name(t.a), mode[l], pool_threads(pools[p]), rate,
-               rate / peak, peak, rate / f32, gemm_choose(t.kernel, &t.features, &s)->name);
-        fflush(stdout);
-      }
+  static const int layouts[] = {TIGHT | BY_COLUMNS_B, TIGHT, TIGHT | BY_COLUMNS_A};
+  double peak = fma_peak(p), f32 = 0;
+  for (int i = 0; i < 9; i++) {
+    t.a = t.b = t.c = dtypes[i / 3], t.layout = layouts[i % 3];
+    t.kernel = t.a == AMBI_F64 ? kernels[best].f64 : kernels[best].f32;
+    gemm_shape s = shape_of(&t);
+    double rate = time_gemm(t, p);
+    if (i == 0) f32 = rate;
+    printf("%lldx%lldx%lld %-4s %-9s %d threads %8.1f GFLOP/s  %.2f of the f32 peak, %.1f  %.2f times f32  (%s)\n",
+           (long long)t.m, (long long)t.n, (long long)t.k, ambi_dtype_name(t.a), mode[i % 3], pool_threads(p), rate,
+           rate / peak, peak, rate / f32, gemm_choose(t.kernel, &t.features, &s)->name);
+    fflush(stdout);
   }
 }
+
+/* ---- everything ---------------------------------------------------------------------------------------------------
+ */
+static void check_isa(isa i, pool *const *pools) {
+  test t = {.isa = kernels[i].name, .kernel = kernels[i].f32};
+  int before = checked;
+  if (isa_usable(i)) {
+    check_kernel(t, false, pools);
+    check_blocks(t, AMBI_F32, pools);
+    check_infinity(t, AMBI_F32, pools[0]);
+    t.kernel = kernels[i].f64;
+    check_kernel(t, false, pools);
+  }
+  printf("%s: %s, %d cases\n", t.isa, isa_usable(i) ? "f32 and f64" : "not on this machine", checked - before);
+}
+
+#if defined(__x86_64__)
+static void check_bf16(const char *name, cpu_features only, pool *const *pools) {
+  test t = {.isa = name, .kernel = &gemm_avx512_f32, .features = only};
+  bool usable = only.avx512_bf16 || only.amx_bf16;
+  int before = checked;
+  if (usable) {
+    check_kernel(t, true, pools);
+    check_blocks(t, AMBI_BF16, pools);
+    check_infinity(t, AMBI_BF16, pools[0]);
+  }
+  printf("%s: %s, %d cases\n", name, usable ? "bf16 by bf16" : "not on this machine", checked - before);
+}
+#endif
 
 int main(int argc, char **argv) {
   pool *pools[] = {pool_create(1), pool_create(cpu_cores() > 2 ? cpu_cores() : 2)};
@@ -327,43 +357,18 @@ int main(int argc, char **argv) {
   isa best;
   if (!pools[0] || !pools[1] || isa_choose(NULL, &best) != AMBI_OK) return 2;
   cpu_detect_features(&all, best);
-  for (size_t i = 0; i < sizeof kernels / sizeof *kernels && argc <= 3; i++) {
-    test t = {.isa = kernels[i].name, .kernel = kernels[i].f32};
-    if (!isa_usable((isa)i)) {
-      printf("%s: not on this machine\n", t.isa);
-      continue;
-    }
-    int before = checked;
-    check_kernel(t, false, pools);
-    check_blocks(t, AMBI_F32, pools);
-    check_infinity(t, AMBI_F32, pools[0]);
-    t.kernel = kernels[i].f64;
-    check_kernel(t, false, pools);
-    printf("%s: f32 and f64, %d cases\n", t.isa, checked - before);
-  }
+  for (int i = 0; i < ISA_COUNT; i++) check_isa((isa)i, pools);
 #if defined(__x86_64__)
-  const cpu_features one[] = {{.avx512_bf16 = all.avx512_bf16}, {.amx_bf16 = all.amx_bf16}};
-  const char *const names[] = {"avx512-bf16", "amx-bf16"};
-  for (int i = 0; i < 2 && argc <= 3; i++) {
-    test t = {.isa = names[i], .kernel = &gemm_avx512_f32, .features = one[i]};
-    int before = checked;
-    if (!one[i].avx512_bf16 && !one[i].amx_bf16) {
-      printf("%s: not on this machine\n", t.isa);
-      continue;
-    }
-    check_kernel(t, true, pools);
-    check_blocks(t, AMBI_BF16, pools);
-    check_infinity(t, AMBI_BF16, pools[0]);
-    printf("%s: %d cases\n", t.isa, checked - before);
-  }
+  check_bf16("avx512-bf16", (cpu_features){.avx512_bf16 = all.avx512_bf16}, pools);
+  check_bf16("amx-bf16", (cpu_features){.amx_bf16 = all.amx_bf16}, pools);
 #endif
-  printf("%d passed, %d failed\n", checked - failed, failed);
   if (argc > 1 && strcmp(argv[1], "--time") == 0) {
-    test t = {.isa = isa_name(best), .features = all};
-    int64_t m = argc > 2 ? atoll(argv[2]) : 2048, n = argc > 3 ? atoll(argv[3]) : m, k = argc > 4 ? atoll(argv[4]) : m;
-    time_all(t, m, n, k, pools, 2);
+    test t = {.features = all, .m = argc > 2 ? atoll(argv[2]) : 2048};
+    t.n = argc > 4 ? atoll(argv[3]) : t.m, t.k = argc > 4 ? atoll(argv[4]) : t.m;
+    for (int i = 0; i < 2; i++) time_all(t, best, pools[i]);
   }
   pool_destroy(pools[0]);
   pool_destroy(pools[1]);
+  printf("%d passed, %d failed\n", checked - failed, failed);
   return failed != 0;
 }

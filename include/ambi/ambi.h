@@ -23,6 +23,7 @@
  *    and keep NaN.
  *
  * ambi does not: own tensors, build graphs, differentiate for you, print, exit, or keep global state.        */
+/* clang-format off: enums of slots and attributes read best as lines */
 #ifndef AMBI_H
 #define AMBI_H
 #include <stddef.h>

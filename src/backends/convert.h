@@ -1,5 +1,5 @@
-/* convert.h -- one element between its storage type and f32 or f64. To nearest even; NaN stays NaN. Branch-free, so that
- * compilers turn loops over these into vector code.                                                                 */
+/* convert.h -- one element between its storage type and f32 or f64. To nearest even; NaN stays NaN. No branches, so
+ * that compilers turn loops over these into vector code. */
 #ifndef AMBI_CONVERT_H
 #define AMBI_CONVERT_H
 #include <stdint.h>

@@ -30,6 +30,7 @@ struct problem {
   uint32_t accumulates;      /* gradient slots that are added to                                */
   ambi_tensor t[AMBI_SLOTS]; /* of every slot in reads | writes; primals in `has` too           */
   ambi_dtype compute;        /* AMBI_F64 when any floating slot is f64, else AMBI_F32           */
+  ambi_dtype sums;           /* what sums are kept in: `compute`, unless the op says otherwise  */
   uint64_t flops, bytes;
   _Alignas(16) unsigned char recipe[RECIPE_BYTES];
 };
@@ -71,7 +72,7 @@ void shape_text(const ambi_tensor *t, char *out, size_t n); /* "(4, 33)"        
 /* ---- shapes.c: what an op's shapes() is written with ------------------------------------------- */
 /* Slot s must be (shape): checked when described, filled in as dense of `dtype` when not; AMBI_OK when absent. */
 ambi_status expect(problem *p, int slot, ambi_dtype dtype, int ndim, const int64_t *shape);
-ambi_status expect_like(problem *p, int slot, int other); /* the shape and, by default, dtype of `other` */
+ambi_status expect_like(problem *p, int slot, int other);       /* the shape and, by default, dtype of `other` */
 ambi_status expect_one(problem *p, int slot, ambi_dtype dtype); /* one element, of any rank; by default without axes */
 ambi_status expect_rank(const problem *p, int slot, int min, int max);
 ambi_status expect_dtype(const problem *p, int slot, ambi_dtype dtype);
@@ -131,8 +132,8 @@ struct ambi_plan {
   ambi_dtype accumulator;
   bool deterministic;
   char kernel[96];
-  const void *code;   /* the backend's: what run will call */
-  uint64_t choice;    /* the backend's: how               */
+  const void *code; /* the backend's: what run will call */
+  uint64_t choice;  /* the backend's: how               */
 };
 
 #endif

@@ -188,7 +188,9 @@ ambi_status make_problem(const ambi_op *op, problem *p) {
   }
   TRY(check_outputs(p));
   p->compute = choose_compute(p);
+  p->sums = AMBI_NONE;
   TRY(p->def->recipe(p));
+  if (p->sums == AMBI_NONE) p->sums = p->compute;
   p->bytes = least_bytes(p);
   return AMBI_OK;
 }

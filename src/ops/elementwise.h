@@ -4,7 +4,7 @@
 #include "core/core.h"
 
 typedef struct {
-  grid all; /* every axis of every slot, the densest last, merged where possible */
+  grid all;    /* every axis of every slot, the densest last, merged where possible */
   double a, b; /* parameters of the function, defaults filled in                 */
 } elementwise_recipe;
 

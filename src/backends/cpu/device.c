@@ -100,7 +100,7 @@ static ambi_status cpu_plan(ambi_device *dev, ambi_plan *plan) {
   plan->code = k;
   plan->choice = outgrows(p, cpu->cache_bytes);
   plan->workspace = k->workspace ? (k->workspace(p, &cpu->features) + 255) / 256 * 256 : 0;
-  plan->accumulator = p->compute;
+  plan->accumulator = p->sums;
   snprintf(plan->kernel, sizeof plan->kernel, "%s.%s %s cpu/%s %s", p->def->info.name,
            is_backward(p) ? "backward" : "forward", ambi_dtype_name(p->t[0].dtype), isa_name(cpu->isa), k->name);
   return AMBI_OK;
@@ -128,8 +128,8 @@ static bool cpu_kernel_at(const ambi_device *dev, int32_t index, ambi_kernel_inf
         for (int wide = 0; wide < 2; wide++) {
           const cpu_kernel *k = kernels[i][kind][wide];
           if (!k || !(pass ? k->backward : k->forward) || index-- > 0) continue;
-          *info = (ambi_kernel_info){(ambi_kind)kind, (ambi_pass)pass, wide ? AMBI_F64 : AMBI_F32,
-                                     isa_name((isa)i), k->name,        1};
+          *info = (ambi_kernel_info){(ambi_kind)kind,  (ambi_pass)pass, wide ? AMBI_F64 : AMBI_F32,
+                                     isa_name((isa)i), k->name,         1};
           return true;
         }
   return false;

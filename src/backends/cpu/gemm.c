@@ -153,10 +153,20 @@ uint64_t gemm_workspace(const gemm_isa *isa, const cpu_features *f, const gemm_s
   return make_job(&g, isa, f, s, NULL) ? pad64(g.a_bytes) + pad64(g.b_bytes) + pad64(g.sum_bytes) : 0;
 }
 
+/* Waking threads costs more than a small product. */
+static void spread(job *g, pool *threads, int64_t tasks, task_fn *fn) {
+  enum { WORTH_WAKING = 1 << 18 }; /* multiplications */
+  if ((double)g->s.m * (double)g->s.n * (double)g->s.k >= WORTH_WAKING) {
+    pool_run(threads, tasks, fn, g);
+    return;
+  }
+  for (int64_t i = 0; i < tasks; i++) fn(g, i);
+}
+
 /* ---- packing --------------------------------------------------------------------------------------------------- */
 enum { MOST_DEPTH = 1024, MOST_WIDTH = 64 };
 
-/* Indices w0 .. of the panel's width, of x's rows (A) or columns (B), and the k's of one block */
+/* Packs indices w0 .. of `wide` and the k's of one block of `deep`. */
 static void pack_piece(const job *g, const gemm_axis *wide, const gemm_axis *deep, gemm_piece *s, int64_t w0,
                        int64_t block, void (*pack)(const gemm_piece *s, void *panel), char *panel) {
   int64_t at_w[MOST_WIDTH], at_k[MOST_DEPTH], k0 = block * g->depth;
@@ -200,7 +210,7 @@ static void pack_task(void *context, int64_t task) {
 static void pack_block(job *g, pool *threads) {
   int64_t panels = panels_to_pack(g) * g->kp;
   g->units = max64(1, min64(8, panels / (TASKS_PER_THREAD * g->threads)));
-  pool_run(threads, ceil_div(panels, g->units), pack_task, g);
+  spread(g, threads, ceil_div(panels, g->units), pack_task);
 }
 
 /* ---- multiplying ------------------------------------------------------------------------------------------------ */
@@ -287,7 +297,7 @@ static void multiply_block(job *g, pool *threads) {
     if (*longer == 1) break;
     *longer = ceil_div(*longer, 2);
   }
-  pool_run(threads, tasks, multiply_task, g);
+  spread(g, threads, tasks, multiply_task);
 }
 
 static void run_blocks(job *g, pool *threads) {
@@ -331,7 +341,7 @@ static void run_skinny(job *g, pool *threads) {
   g->isa->widen(&a, g->a, round_up(g->s.k, SKINNY_PAD));
   int64_t share = ceil_div(g->s.n, TASKS_PER_THREAD * g->threads);
   g->cols = max64(min64(round_up(share, SKINNY_PAD), GEMM_SKINNY_COLS), SKINNY_PAD);
-  pool_run(threads, ceil_div(g->s.n, g->cols), skinny_task, g);
+  spread(g, threads, ceil_div(g->s.n, g->cols), skinny_task);
 }
 
 void gemm_run(const gemm_isa *isa, const cpu_features *f, const gemm_shape *s, const gemm_data *d, char *workspace,

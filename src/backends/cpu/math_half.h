@@ -64,9 +64,10 @@ static inline vr half_gate(vr k, vr y) {
 }
 static inline vr half_sigmoid(vr t) { return half_gate(K(1.0), half_logit(t)); }
 
-/* k s (1 + g (1 - s)), s = c u, 1 - s = p u, u = 1 / (c + p) */
+/* k s (1 + g (1 - s)), s = c u, 1 - s = p u, u = 1 / (c + p). The sum has a root, so its terms need more digits than
+ * the result: p = 2^(1-f) / 2 to 2^-18.6. */
 static inline vr half_gate_grad(vr k, vr g, vr y) {
-  const vr f = half_split(&y), c = v_pow2(y), p = half_pow2_minus(f), u = v_rough_ratio(K(1.0), c + p);
+  const vr f = half_split(&y), c = v_pow2(y), p = K(0.5) * half_pow2(K(1.0) - f), u = v_ratio(K(1.0), c + p);
   return half_scale(k * u * (K(1.0) + m_clamp(g, K(-1e30), K(150.0)) * (p * u)), c, y);
 }
 

@@ -33,15 +33,16 @@ struct pool {
   task_fn *fn;
   void *context;
   int64_t tasks;
-  atomic_llong next;     /* the next task nobody has taken                     */
-  atomic_ullong job;     /* grows with each job; watched by spinning workers   */
-  bool open, stop;       /* open: workers may still join the job               */
-  int joined;            /* workers inside the job                             */
+  atomic_llong next; /* the next task nobody has taken                     */
+  atomic_ullong job; /* grows with each job; watched by spinning workers   */
+  bool open, stop;   /* open: workers may still join the job               */
+  int joined;        /* workers inside the job                             */
   int workers;
   pthread_t thread[];
 };
 
-enum { SPINS = 4000 }; /* some tens of microseconds: about what waking a sleeper costs */
+enum { STACK_BYTES = 2 << 20 }; /* kernels keep their tiles on the stack; some systems give threads very little */
+enum { SPINS = 4000 };          /* some tens of microseconds: about what waking a sleeper costs */
 
 static inline void relax(void) {
 #if defined(__x86_64__)
@@ -86,12 +87,14 @@ pool *pool_create(int threads) {
   pthread_mutex_init(&p->lock, NULL);
   pthread_cond_init(&p->posted, NULL);
   pthread_cond_init(&p->left, NULL);
-  for (; p->workers < threads - 1; p->workers++)
-    if (pthread_create(&p->thread[p->workers], NULL, work, p) != 0) {
-      pool_destroy(p);
-      return NULL;
-    }
-  return p;
+  pthread_attr_t large;
+  pthread_attr_init(&large);
+  pthread_attr_setstacksize(&large, STACK_BYTES);
+  while (p->workers < threads - 1 && pthread_create(&p->thread[p->workers], &large, work, p) == 0) p->workers++;
+  pthread_attr_destroy(&large);
+  if (p->workers == threads - 1) return p;
+  pool_destroy(p);
+  return NULL;
 }
 
 void pool_destroy(pool *p) {

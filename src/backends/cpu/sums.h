@@ -67,7 +67,8 @@ static inline void column_sums_clear(column_sums *s) { memset(s->block, 0, colum
 static inline void kahan_add(real *sum, real *lost, real *term, int64_t n) {
   for (int64_t i = 0; i < n; i++) {
     real y = term[i] - lost[i], t = sum[i] + y;
-    lost[i] = (t - sum[i]) - y;
+    real rest = (t - sum[i]) - y;
+    lost[i] = rest == rest ? rest : 0; /* an infinite sum has lost nothing */
     sum[i] = t;
   }
 }

@@ -22,47 +22,43 @@ static const char *element(const ref_call *c, int slot, at_index i) {
   return c->at[slot] + offset * (int64_t)ambi_dtype_size(t->dtype);
 }
 
+typedef union {
+  float f;
+  double d;
+  uint16_t h;
+  int32_t i;
+  int64_t l;
+  uint8_t b;
+} stored;
+
+#define CONVERT(name, from, to)                                  \
+  static double load_##name(stored v) { return (double)(from); } \
+  static void save_##name(stored *v, double x) { to; }
+CONVERT(f32, v.f, v->f = (float)x)
+CONVERT(f16, f16_to_f32(v.h), v->h = f32_to_f16(f64_to_odd_f32(x)))
+CONVERT(bf16, bf16_to_f32(v.h), v->h = f32_to_bf16(f64_to_odd_f32(x)))
+CONVERT(f64, v.d, v->d = x)
+CONVERT(i32, v.i, v->i = (int32_t)x)
+CONVERT(i64, v.l, v->l = (int64_t)x)
+CONVERT(u8, v.b, v->b = (uint8_t)x)
+
+static const struct {
+  double (*load)(stored v);
+  void (*save)(stored *v, double x);
+} conversions[] = {
+    [AMBI_F32] = {load_f32, save_f32}, [AMBI_F16] = {load_f16, save_f16}, [AMBI_BF16] = {load_bf16, save_bf16},
+    [AMBI_F64] = {load_f64, save_f64}, [AMBI_I32] = {load_i32, save_i32}, [AMBI_I64] = {load_i64, save_i64},
+    [AMBI_U8] = {load_u8, save_u8}};
+
 static double load(ambi_dtype dtype, const char *at) {
-  union {
-    float f;
-    double d;
-    uint16_t h;
-    int32_t i;
-    int64_t l;
-    uint8_t b;
-  } v;
+  stored v;
   memcpy(&v, at, ambi_dtype_size(dtype));
-  switch (dtype) {
-    case AMBI_F32: return (double)v.f;
-    case AMBI_F16: return (double)f16_to_f32(v.h);
-    case AMBI_BF16: return (double)bf16_to_f32(v.h);
-    case AMBI_F64: return v.d;
-    case AMBI_I32: return (double)v.i;
-    case AMBI_I64: return (double)v.l;
-    case AMBI_U8: return (double)v.b;
-    default: return 0;
-  }
+  return conversions[dtype].load(v);
 }
 
 static void save(ambi_dtype dtype, char *at, double value) {
-  union {
-    float f;
-    double d;
-    uint16_t h;
-    int32_t i;
-    int64_t l;
-    uint8_t b;
-  } v;
-  switch (dtype) {
-    case AMBI_F32: v.f = (float)value; break;
-    case AMBI_F16: v.h = f32_to_f16(f64_to_odd_f32(value)); break;
-    case AMBI_BF16: v.h = f32_to_bf16(f64_to_odd_f32(value)); break;
-    case AMBI_F64: v.d = value; break;
-    case AMBI_I32: v.i = (int32_t)value; break;
-    case AMBI_I64: v.l = (int64_t)value; break;
-    case AMBI_U8: v.b = (uint8_t)value; break;
-    default: return;
-  }
+  stored v;
+  conversions[dtype].save(&v, value);
   memcpy(at, &v, ambi_dtype_size(dtype));
 }
 

@@ -3,11 +3,11 @@
 #define AMBI_REF_MATH_H
 #include <math.h>
 
-#define let const double
-#define K(c) ((double)(c))
+#define let                 const double
+#define K(c)                ((double)(c))
 #define pick(no, yes, cond) ((cond) ? (yes) : (no))
-#define F(...) __VA_ARGS__
-#define B(...) __VA_ARGS__
+#define F(...)              __VA_ARGS__
+#define B(...)              __VA_ARGS__
 
 static inline double m_min(double v, double limit) { return limit < v ? limit : v; }
 static inline double m_max(double v, double limit) { return limit > v ? limit : v; }

@@ -32,14 +32,14 @@ void ref_pointwise(const ref_call *c, int slot, double (*fn)(const ref_call *c, 
 }
 
 /* ---- elementwise.def, in f64 ----------------------------------------------------------------------- */
-#define UNARY(name, NAME, formula, default_a, default_b, forward, backward)              \
-  static double name##_value(double x, double a, double b) {                             \
-    (void)a, (void)b;                                                                    \
-    forward                                                                              \
-  }                                                                                      \
-  static double name##_grad(double x, double dy, double a, double b) {                   \
-    (void)x, (void)a, (void)b;                                                           \
-    backward                                                                             \
+#define UNARY(name, NAME, formula, default_a, default_b, forward, backward) \
+  static double name##_value(double x, double a, double b) {                \
+    (void)a, (void)b;                                                       \
+    forward                                                                 \
+  }                                                                         \
+  static double name##_grad(double x, double dy, double a, double b) {      \
+    (void)x, (void)a, (void)b;                                              \
+    backward                                                                \
   }
 #include "ops/elementwise.def"
 #undef UNARY

@@ -9,7 +9,7 @@
 
 enum { V = AMBI_GATED_V, G = AMBI_GATED_G, Y = AMBI_GATED_Y };
 
-const ambi_function gate_function[AMBI_GATES] = {
+const ambi_function gate_activation[AMBI_GATES] = {
     [AMBI_SWIGLU] = AMBI_SILU, [AMBI_GLU] = AMBI_SIGMOID,          [AMBI_REGLU] = AMBI_RELU,
     [AMBI_GEGLU] = AMBI_GELU,  [AMBI_GEGLU_TANH] = AMBI_GELU_TANH, [AMBI_BILINEAR] = AMBI_IDENTITY,
 };

@@ -3,6 +3,6 @@
 #define AMBI_GATED_H
 #include "ops/elementwise.h"
 
-extern const ambi_function gate_function[AMBI_GATES];
+extern const ambi_function gate_activation[AMBI_GATES];
 
 #endif

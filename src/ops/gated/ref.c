@@ -5,7 +5,7 @@
 enum { V = AMBI_GATED_V, G = AMBI_GATED_G, Y = AMBI_GATED_Y };
 
 static double act(const ref_call *c, double g) {
-  return ref_function((int)gate_function[c->p->op.u.gated.gate], g, elementwise(c->p)->a, 0);
+  return ref_function((int)gate_activation[c->p->op.u.gated.gate], g, elementwise(c->p)->a, 0);
 }
 
 static double y_at(const ref_call *c, at_index i) { return ref_get(c, V, i) * act(c, ref_get(c, G, i)); }
@@ -13,7 +13,8 @@ static double dv_at(const ref_call *c, at_index i) { return ref_get(c, AMBI_GRAD
 
 static double dg_at(const ref_call *c, at_index i) {
   double dact = ref_get(c, AMBI_GRAD(Y), i) * ref_get(c, V, i);
-  return ref_function_grad((int)gate_function[c->p->op.u.gated.gate], ref_get(c, G, i), dact, elementwise(c->p)->a, 0);
+  return ref_function_grad((int)gate_activation[c->p->op.u.gated.gate], ref_get(c, G, i), dact, elementwise(c->p)->a,
+                           0);
 }
 
 static void forward(const ref_call *c) { ref_pointwise(c, Y, y_at); }
