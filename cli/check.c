@@ -290,6 +290,7 @@ int check_main(int argc, char **argv) {
                              1};
   ck.device = "cpu";
   int rc = options_parse(&spec, argc, argv, &ck.device);
-  if (rc < 0) rc = check_arguments(&ck);
+  if (rc >= 0) return rc;
+  rc = check_arguments(&ck);
   return rc ? rc : run_checks(&ck);
 }

@@ -25,7 +25,8 @@ typedef struct {
   checker *ck;
   char name[64];
   int64_t passed, failed, skipped;
-  double worst; /* largest error, as a part of what is allowed */
+  double worst;      /* largest error, as a part of what is allowed                 */
+  const char *limit; /* what that is, where one phrase says it; else NULL           */
   char reason[400];
 } group;
 

@@ -32,7 +32,7 @@ void check_not_finite(group *g, const char *text, const mix *m) {
     for (int s = 0; s < t.info->slots; s++) {
       int slot = t.inputs & AMBI_BIT(s) ? s : t.arriving & AMBI_BIT(s) ? AMBI_GRAD(s) : -1;
       int64_t n = ambi_numel(&t.op.t[s]);
-      if (slot < 0 || n == 0 || !value_is_float(t.op.t[s].dtype)) continue;
+      if (slot < 0 || n == 0 || !value_is_float(t.op.t[s].dtype) || values_overlap(&t.op.t[s])) continue;
       try_nan(g, &t, slot, n / 2, NAN);
       if (t.op.kind == AMBI_GRAD_NORM) try_nan(g, &t, slot, n / 2, INFINITY);
     }

@@ -111,6 +111,7 @@ static ambi_tensor tensor_of(const ambi_op *op, int slot) {
 
 static int same_view(const ambi_tensor *a, const ambi_tensor *b) {
   if (a->dtype != b->dtype || a->ndim != b->ndim || a->dtype == AMBI_NONE || ambi_numel(a) == 0) return 0;
+  if (values_overlap(a)) return 0;
   for (int i = 0; i < a->ndim; i++)
     if (a->shape[i] != b->shape[i] || a->stride[i] != b->stride[i]) return 0;
   return 1;

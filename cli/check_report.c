@@ -26,7 +26,7 @@ void group_end(group *g) {
     printf("  .. and %lld more failures like these: --verbose shows all\n", (long long)(g->failed - SHOWN));
   if (g->passed + g->failed + g->skipped == 0) return;
   printf("%s %6lld passed", g->name, (long long)g->passed);
-  if (g->passed) printf(", error at most %.2f of what is allowed", g->worst);
+  if (g->worst > 0) printf(", error at most %.2f of %s", g->worst, g->limit ? g->limit : "what is allowed");
   if (g->failed) printf(", %lld FAILED", (long long)g->failed);
   if (g->skipped) printf(", %lld skipped (%s)", (long long)g->skipped, g->reason);
   printf("\n");

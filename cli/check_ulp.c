@@ -157,6 +157,9 @@ static void check_target(group *g, const sweep *s, const target *dev, ambi_dtype
     group_fail(g, s->text, e.kernel, "[%s] %s", dev->name, e.status ? e.error : e.damage);
   } else {
     peak p = find_peak(s, t, e.out[pass ? AMBI_GRAD(s->argument) : s->result], pass);
+    if (s->ck->verbose)
+      printf("%-14s [%s] %s: %.2f of %s, at %.9g\n", s->text, dev->name, pass ? "derivative" : "value", p.worst,
+             g->limit, s->x[p.at]);
     if (p.worst <= 1)
       group_pass(g, p.worst);
     else
@@ -206,6 +209,8 @@ static void check_functions(checker *ck, ambi_kind kind) {
   group reference = group_begin(ck, info->name, "f64", "range");
   group kernels[3] = {group_begin(ck, info->name, "f32", "range"), group_begin(ck, info->name, "f16", "range"),
                       group_begin(ck, info->name, "bf16", "range")};
+  kernels[0].limit = "4 ulp";
+  kernels[1].limit = kernels[2].limit = "1 ulp from the rounded value";
   for (int f = 0; f < (gated ? (int)AMBI_GATES : (int)AMBI_FUNCTIONS); f++) {
     sweep s = {.ck = ck, .op = {.kind = kind}, .function = gated ? gate_function(f) : f};
     s.argument = gated ? AMBI_GATED_G : AMBI_UNARY_X;

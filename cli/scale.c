@@ -5,7 +5,8 @@
  *
  *   |error| <= u_storage |ref| + tiny + (u (16 + 2 log2 n + steps) + 6 sqrt(n) 2^-53) mag
  *
- * In f16 and bf16 a function may be off by one ulp more (unary, gated): 2 u_storage of every term.
+ * In f16 and bf16 a function may be off by one ulp more (unary, gated), 2 u_storage of every term, and for bf16 it need
+ * not keep more than 14 bits of terms that cancel (sweep.c).
  * u_storage rounds the result once; tiny is half a denormal of the storage dtype. u is the unit roundoff of the
  * arithmetic. A term is a product of at most six factors, one of them a function good to 4 ulp = 8u: 14u, and 2u more
  * for combining it. A blocked or pairwise sum of n terms adds log2 n, and the statistics inside a normalisation are
@@ -22,6 +23,7 @@
 double trial_tolerance(const trial *t, double ref, double terms, double mag, ambi_dtype dtype, double u) {
   int halves = dtype == AMBI_F16 || dtype == AMBI_BF16;
   double function = t->approximate && halves ? 2 * value_unit(dtype) * terms : 0;
+  if (t->approximate && dtype == AMBI_BF16) function += 0x1p-14 * mag;
   return function + value_unit(dtype) * fabs(ref) + value_tiny(dtype) + (u * t->growth + t->own) * mag;
 }
 

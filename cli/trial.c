@@ -75,17 +75,19 @@ int64_t first_along(const ambi_tensor *t, int axis, int64_t i) {
   return i / (inner * t->shape[axis]) * (inner * t->shape[axis]) + i % inner;
 }
 
-/* An input that is read with stride 0 has one value all along that axis. */
-static void repeat_values(const ambi_tensor *t, double *v) {
-  for (int a = 0; a < t->ndim; a++)
-    for (int64_t i = 0, n = t->stride[a] == 0 ? ambi_numel(t) : 0; i < n; i++) v[i] = v[first_along(t, a, i)];
+/* What storage holds of v: rounded, and where strides make elements share memory (0 repeats one) the same value. */
+static void settle(const ambi_tensor *x, double *v) {
+  if (ambi_numel(x) <= 0) return;
+  char *image = (char *)values_new(ambi_span(x) / (int64_t)sizeof(double) + 1), *at = image + values_origin(x);
+  values_load(x, v, at);
+  values_store(x, at, v);
+  free(image);
 }
 
 static double *make_values(const trial *t, int slot, const ambi_tensor *x, uint64_t seed) {
   double *v = values_new(ambi_numel(x));
   values_fill(&t->op, slot, seed, v);
-  for (int64_t i = 0, n = ambi_numel(x); i < n; i++) v[i] = value_round(x->dtype, v[i]);
-  repeat_values(x, v);
+  settle(x, v);
   return v;
 }
 
@@ -95,6 +97,16 @@ static void fill(trial *t, uint64_t seed) {
     if ((t->inputs | t->outputs) & AMBI_BIT(s) && ambi_numel(x) > t->n) t->n = ambi_numel(x);
     if (t->inputs & AMBI_BIT(s)) t->in[s] = make_values(t, s, x, seed);
     if ((t->differentiable | t->arriving) & AMBI_BIT(s)) t->in[AMBI_GRAD(s)] = make_values(t, AMBI_GRAD(s), g, seed);
+  }
+}
+
+/* Inputs whose elements overlap, because the case says so, have gradients of their own layout. */
+static void spread_gradients(trial *t) {
+  for (int s = 0; s < t->info->slots; s++) {
+    if (!(t->differentiable & AMBI_BIT(s)) || !values_overlap(&t->op.t[s]) || t->op.grad[s].dtype != AMBI_NONE)
+      continue;
+    t->op.grad[s] = t->op.t[s];
+    case_set_dense(&t->op.grad[s], t->op.t[s].dtype);
   }
 }
 
@@ -185,6 +197,7 @@ ambi_status trial_make(const target *ref, const char *text, const mix *m, uint64
   ambi_status s = infer_outputs(ref, t, m, &r);
   if (s != AMBI_OK) return snprintf(err, n, "%s", ambi_error()), s;
   t->flips = t->op.kind == AMBI_RMSNORM && t->op.u.rmsnorm.cast ? AMBI_RMSNORM_Y : -1;
+  spread_gradients(t);
   repeat_axis(t, repeat, axis);
   fill(t, seed_of(text, seed));
   s = trial_solve(ref, t, err, n);

@@ -225,6 +225,8 @@ int64_t values_origin(const ambi_tensor *t) {
   return low * (int64_t)ambi_dtype_size(t->dtype);
 }
 
+int values_overlap(const ambi_tensor *t) { return ambi_span(t) / (int64_t)ambi_dtype_size(t->dtype) < ambi_numel(t); }
+
 double *values_new(int64_t n) {
   double *v = calloc(n > 0 ? (size_t)n : 1, sizeof *v);
   if (v) return v;

@@ -33,6 +33,9 @@ void values_each(const ambi_tensor *t, values_run *f, void *context);
 /* How far element 0 lies behind the lowest one, in bytes (strides may be negative). */
 int64_t values_origin(const ambi_tensor *t);
 
+/* 1 when the view has more elements than places for them, as with a stride of 0. */
+int values_overlap(const ambi_tensor *t);
+
 /* Values for a primal slot (or the gradient of one) that suit the op's mathematics: see fill.c. With the seed CONSTANT
  * they are all the same: then every addition to a sum rounds the same way, and a naive sum drifts off. */
 #define CONSTANT UINT64_MAX

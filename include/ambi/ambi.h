@@ -23,7 +23,8 @@
  *    and keep NaN.
  *
  * ambi does not: own tensors, build graphs, differentiate for you, print, exit, or keep global state.        */
-/* clang-format off: enums of slots and attributes read best as lines */
+/* Enums of slots and attributes read best as lines. */
+/* clang-format off */
 #ifndef AMBI_H
 #define AMBI_H
 #include <stddef.h>
