@@ -5,8 +5,7 @@
  *
  *   |error| <= u_storage |ref| + tiny + (u (16 + 2 log2 n + steps) + 6 sqrt(n) 2^-53) mag
  *
- * In f16 and bf16 a function may be off by one ulp more (unary, gated), 2 u_storage of every term, and for bf16 it need
- * not keep more than 14 bits of terms that cancel (sweep.c).
+ * In f16 and bf16 a function may be off by one ulp more (unary, gated): 2 u_storage of every term.
  * u_storage rounds the result once; tiny is half a denormal of the storage dtype. u is the unit roundoff of the
  * arithmetic. A term is a product of at most six factors, one of them a function good to 4 ulp = 8u: 14u, and 2u more
  * for combining it. A blocked or pairwise sum of n terms adds log2 n, and the statistics inside a normalisation are
@@ -23,7 +22,6 @@
 double trial_tolerance(const trial *t, double ref, double terms, double mag, ambi_dtype dtype, double u) {
   int halves = dtype == AMBI_F16 || dtype == AMBI_BF16;
   double function = t->approximate && halves ? 2 * value_unit(dtype) * terms : 0;
-  if (t->approximate && dtype == AMBI_BF16) function += 0x1p-14 * mag;
   return function + value_unit(dtype) * fabs(ref) + value_tiny(dtype) + (u * t->growth + t->own) * mag;
 }
 
@@ -134,25 +132,28 @@ static void spread(trial *t, int s, double value) {
   for (int64_t i = 0, n = t->mag[s] ? numel(t, s) : 0; i < n; i++) t->mag[s][i] = value;
 }
 
-/* Everything but delta, its bias and A enters linearly (|silu z| <= silu |z| and |silu' z| <= 2 silu' |z|). One number
- * per slot: the largest. ddelta_t = sum_n dh (A abar h + B u) has terms of both signs; the second is |u| / d times what
- * du is summed from, and the first is the difference, so together at most |ddelta| + 2 |u| du / d.
- * Each step multiplies the state by exp(dA) and adds: 4 roundings. After L of them a term carries at most 4 L; as they
- * are independent, 24 sqrt(L) bounds them with a probability beyond doubt (Higham and Mary 2019, lambda = 6). */
+/* Everything but delta, its bias and A enters linearly (|silu z| <= silu |z| and |silu' z| <= 2 silu' |z|). For those
+ * three gradients one number, the largest, stands for all elements. ddelta_t = sum_n dh (A abar h + B u) has terms of
+ * both signs; the second is |u| / d times what du is summed from, and the first is the difference, so together at most
+ * |ddelta| + 2 |u| du / d. Each step multiplies the state by exp(dA) and adds: 4 roundings. After L of them a term
+ * carries at most 4 L; as they are independent, 24 sqrt(L) bounds them with a probability beyond doubt (Higham and Mary
+ * 2019, lambda = 6). */
 static void scan_magnitudes(const target *ref, trial *t) {
   uint32_t keep = AMBI_BIT(AMBI_SCAN_DELTA) | AMBI_BIT(AMBI_SCAN_A) | AMBI_BIT(AMBI_SCAN_DELTA_BIAS);
   absolute_magnitudes(ref, t, keep | AMBI_BIT(AMBI_SCAN_SEQ_IDX));
   for (int s = 0; s < AMBI_SLOTS; s++)
-    if (t->mag[s]) spread(t, s, 2 * largest(t->mag[s], numel(t, s)));
-  if (numel(t, AMBI_SCAN_DELTA) == 0) return;
+    for (int64_t i = 0, n = t->mag[s] ? numel(t, s) : 0; i < n; i++) t->mag[s][i] *= 2;
+  int64_t length = t->op.t[AMBI_SCAN_U].shape[2];
+  t->steps = fmin(4 * (double)length, 24 * sqrt((double)length));
+  if (numel(t, AMBI_SCAN_DELTA) == 0 || !t->differentiable) return;
+  spread(t, AMBI_GRAD(AMBI_SCAN_A), largest(t->mag[AMBI_GRAD(AMBI_SCAN_A)], numel(t, AMBI_SCAN_A)));
   double d = INFINITY, u = largest(t->in[AMBI_SCAN_U], numel(t, AMBI_SCAN_U));
   for (int64_t i = 0; i < numel(t, AMBI_SCAN_DELTA); i++) d = fmin(d, t->in[AMBI_SCAN_DELTA][i] - 0.15);
-  double ddelta = t->mag[AMBI_GRAD(AMBI_SCAN_DELTA)][0] + 2 * u * t->mag[AMBI_GRAD(AMBI_SCAN_U)][0] / d;
+  double ddelta = largest(t->mag[AMBI_GRAD(AMBI_SCAN_DELTA)], numel(t, AMBI_SCAN_DELTA)) +
+                  2 * u * largest(t->mag[AMBI_GRAD(AMBI_SCAN_U)], numel(t, AMBI_SCAN_U)) / d;
   spread(t, AMBI_GRAD(AMBI_SCAN_DELTA), ddelta);
-  int64_t length = t->op.t[AMBI_SCAN_U].shape[2];
   if (t->mag[AMBI_GRAD(AMBI_SCAN_DELTA_BIAS)])
     spread(t, AMBI_GRAD(AMBI_SCAN_DELTA_BIAS), ddelta * (double)(length * t->op.t[AMBI_SCAN_U].shape[0]));
-  t->steps = fmin(4 * (double)length, 24 * sqrt((double)length));
 }
 
 /* ---- adamw: p (1 - lr wd) - lr mhat / (sqrt(vhat) + eps) ------------------------------------------- */
@@ -164,8 +165,6 @@ static void adamw_magnitudes(const target *ref, trial *t) {
     if (t->mag[AMBI_ADAMW_P_COPY]) t->mag[AMBI_ADAMW_P_COPY][i] = t->mag[AMBI_ADAMW_P_OUT][i];
   }
 }
-
-void norm_magnitudes(const target *ref, trial *t); /* scale_norm.c */
 
 static void (*const magnitudes[AMBI_KINDS])(const target *, trial *) = {[AMBI_UNARY] = unary_magnitudes,
                                                                         [AMBI_GATED] = gated_magnitudes,

@@ -54,18 +54,12 @@ int64_t sweep_midpoints(ambi_dtype from, ambi_dtype to, double **x) {
   return n;
 }
 
-/* What functions keep of the largest term where terms cancel: 4 ulp of f32, or 2^-14 where results are bf16, for which
- * cheaper functions are promised (docs/numerics.md). */
-static double kept(ambi_dtype t, double scale) {
-  return t == AMBI_BF16 ? 0x1p-14 * scale : 4 * value_ulp(AMBI_F32, fmin(scale, value_max(AMBI_F32)));
-}
-
 double sweep_error(ambi_dtype t, double got, double exact, double scale) {
   if (isnan(exact) || isnan(got)) return isnan(exact) && isnan(got) ? 0 : INFINITY;
   double max = value_max(t), beyond = max + value_ulp(t, max); /* infinity counts as one ulp behind the largest value */
   double target = t == AMBI_F32 ? exact : value_round(t, exact);
   double allowed = t == AMBI_F32 ? 0 : value_ulp(t, target);
-  if (t == AMBI_F32 || scale > fabs(exact)) allowed += kept(t, scale);
+  if (t == AMBI_F32 || scale > fabs(exact)) allowed += 4 * value_ulp(AMBI_F32, fmin(scale, value_max(AMBI_F32)));
   if (isinf(exact) || fabs(exact) >= beyond + allowed) return isinf(got) && (got > 0) == (exact > 0) ? 0 : INFINITY;
   if (isinf(got)) got = copysign(beyond, got);
   if (isinf(target)) target = copysign(beyond, target);

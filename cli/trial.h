@@ -50,6 +50,8 @@ int trial_reference(const target *ref, const trial *t, ambi_pass pass, double *c
 
 /* scale.c: fills t->mag and t->steps. */
 void trial_magnitudes(const target *ref, trial *t);
+/* scale_norm.c: its part for rmsnorm and layernorm. */
+void norm_magnitudes(const target *ref, trial *t);
 
 /* The error an element of that value, storage dtype and magnitude may have, when arithmetic has unit roundoff u.
  * terms: the sum of the absolute values it is a sum of, |ref| when it is none. */
