@@ -142,6 +142,12 @@ typedef enum {
   AMBI_SELECTIVE_SCAN,
   AMBI_ADAMW,
   AMBI_GRAD_NORM,
+  AMBI_SOFTMAX,
+  AMBI_CROSS_ENTROPY,
+  AMBI_LINEAR_CROSS_ENTROPY,
+  AMBI_EMBEDDING,
+  AMBI_ROPE,
+  AMBI_ATTENTION,
   AMBI_KINDS /* one past the last */
 } ambi_kind;
 
@@ -171,6 +177,13 @@ enum {
   AMBI_GRAD_NORM_NONFINITE
 };
 
+enum { AMBI_SOFTMAX_X, AMBI_SOFTMAX_Y };
+enum { AMBI_CE_LOGITS, AMBI_CE_TARGET, AMBI_CE_LOSS, AMBI_CE_LSE, AMBI_CE_GRAD };
+enum { AMBI_LINEAR_CE_X, AMBI_LINEAR_CE_W, AMBI_LINEAR_CE_B, AMBI_LINEAR_CE_TARGET, AMBI_LINEAR_CE_LOSS, AMBI_LINEAR_CE_LSE };
+enum { AMBI_EMBEDDING_TOKENS, AMBI_EMBEDDING_W, AMBI_EMBEDDING_Y };
+enum { AMBI_ROPE_X, AMBI_ROPE_POSITIONS, AMBI_ROPE_FREQUENCIES, AMBI_ROPE_Y };
+enum { AMBI_ATTENTION_Q, AMBI_ATTENTION_K, AMBI_ATTENTION_V, AMBI_ATTENTION_LENGTHS, AMBI_ATTENTION_O, AMBI_ATTENTION_LSE };
+
 /* Names of unary functions and gates, in the order of their numbers: `ambi info unary`, `ambi info gated`. */
 typedef enum {
   AMBI_SILU = 0, AMBI_GELU, AMBI_GELU_TANH, AMBI_RELU, AMBI_RELU6, AMBI_LEAKY_RELU, AMBI_ELU, AMBI_SELU, AMBI_SIGMOID,
@@ -179,6 +192,7 @@ typedef enum {
   AMBI_SIN, AMBI_COS, AMBI_ERF, AMBI_IDENTITY, AMBI_FUNCTIONS
 } ambi_function;
 typedef enum { AMBI_SWIGLU = 0, AMBI_GLU, AMBI_REGLU, AMBI_GEGLU, AMBI_GEGLU_TANH, AMBI_BILINEAR, AMBI_GATES } ambi_gate;
+typedef enum { AMBI_MEAN = 0, AMBI_SUM, AMBI_EACH } ambi_reduction; /* of a loss: over the rows that count, or none */
 
 typedef struct {
   ambi_kind kind;
@@ -196,6 +210,12 @@ typedef struct {
     struct { int32_t softplus, zoh, a_log; } selective_scan;
     struct { double beta1, beta2, eps, weight_decay; } adamw;
     struct { double max_norm; } grad_norm;
+    struct { int32_t tf32; } linear;                      /* 1: f32 products may round to 10 bits       */
+    struct { double scale; int32_t log; } softmax;        /* scale 0 = 1                                */
+    struct { double label_smoothing, z_loss, softcap; int32_t ignore_index, reduction; } cross_entropy;
+    struct { double label_smoothing, z_loss, softcap; int32_t ignore_index, reduction; } linear_cross_entropy;
+    struct { double theta; int32_t interleaved, dims, offset; } rope; /* dims 0 = all                    */
+    struct { double scale, softcap; int32_t causal, window; } attention; /* scale 0 = 1/sqrt(D)         */
     uint64_t reserved[16];
   } u;
 } ambi_op;
