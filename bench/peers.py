@@ -111,6 +111,7 @@ def selective_scan(t, a):
 FORWARD = {"rmsnorm": rmsnorm, "layernorm": layernorm, "gated": gated, "unary": unary, "conv1d": conv1d,
            "selective_scan": selective_scan,
            "linear": lambda t, a: F.linear(t["x"], t["w"], t.get("b")),
+           "softmax": lambda t, a: F.softmax(t["x"], -1),
            "add": lambda t, a: torch.add(t["a"], t["b"]),
            "copy": lambda t, a: t["x"].clone(),
            "cast": lambda t, a: t["x"].to(t["y"].dtype)}

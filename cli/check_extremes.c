@@ -64,6 +64,7 @@ static const struct {
                   {AMBI_ADD, "add a=Rx1021 b=Rx1021", 1},
                   {AMBI_RMSNORM, "rmsnorm x=Rx1021", 1},
                   {AMBI_LAYERNORM, "layernorm x=Rx1021", 1},
+                  {AMBI_SOFTMAX, "softmax x=Rx1021", 1},
                   {AMBI_ADAMW, "adamw p=Rx1021 g=Rx1021 m=Rx1021 v=Rx1021 lr=() step=()", 3}};
 
 static void put_rows(const char *text, uint64_t rows, char *out, size_t n) {

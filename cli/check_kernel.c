@@ -55,7 +55,46 @@ static void try_wants(const probe *p) {
   finish(p, &added, "padded, all +=");
 }
 
+/* ---- memory that is shared ------------------------------------------------------------------------ */
+static ambi_tensor tensor_of(const ambi_op *op, int slot) {
+  int s = slot % AMBI_MAX_PRIMALS;
+  return slot == s || op->grad[s].dtype == AMBI_NONE ? op->t[s] : op->grad[s];
+}
+
+static int same_view(const ambi_tensor *a, const ambi_tensor *b) {
+  if (a->dtype != b->dtype || a->ndim != b->ndim || a->dtype == AMBI_NONE || ambi_numel(a) == 0) return 0;
+  if (values_overlap(a)) return 0;
+  for (int i = 0; i < a->ndim; i++)
+    if (a->shape[i] != b->shape[i] || a->stride[i] != b->stride[i]) return 0;
+  return 1;
+}
+
+/* Whether output `out` can lie on input `in`: both take part in this pass and are the same view. */
+static int can_share(const probe *p, const exec *e, int out, int in) {
+  uint32_t written = p->pass == AMBI_FORWARD ? p->t->outputs : p->t->differentiable;
+  ambi_tensor a = tensor_of(&e->op, out), b = tensor_of(&e->op, in);
+  if ((out >= AMBI_MAX_PRIMALS) != (p->pass == AMBI_BACKWARD)) return 0;
+  return (written & AMBI_BIT(out % AMBI_MAX_PRIMALS)) && e->in[in] && same_view(&a, &b);
+}
+
 /* ---- saved outputs: forward's own answer is read by backward instead of being computed again -------- */
+/* A gradient in place of a saved output, where the op lists that. */
+static void try_over_saved(const probe *p, const exec *given, uint32_t saved, double *const *ref) {
+  char label[128], a[48], b[48];
+  for (const int8_t(*pair)[2] = p->t->info->in_place; pair && (*pair)[0] >= 0; pair++) {
+    int out = (*pair)[0], in = (*pair)[1];
+    exec e = {.op = given->op};
+    for (int s = 0; s < AMBI_SLOTS; s++) e.in[s] = given->in[s];
+    if (in >= AMBI_MAX_PRIMALS || !(saved & AMBI_BIT(in)) || !can_share(p, &e, out, in)) continue;
+    e.share[out] = (int8_t)(in + 1);
+    exec_run(p->dev, &e);
+    snprintf(label, sizeof label, "%s in place of saved %s", slot_name(&e.op, out, a, sizeof a),
+             slot_name(&e.op, in, b, sizeof b));
+    judge(p->g, p->t, p->dev, &e, ref, label);
+    exec_free(&e);
+  }
+}
+
 static void try_saved(const probe *p, uint32_t saved, const char *label) {
   probe fore = *p;
   fore.pass = AMBI_FORWARD;
@@ -78,6 +117,7 @@ static void try_saved(const probe *p, uint32_t saved, const char *label) {
     exec_run(p->dev, &e);
     judge(p->g, p->t, p->dev, &e, r.out, label);
     exec_free(&e);
+    try_over_saved(p, &e, saved, r.out);
   }
   exec_free(&f);
   exec_free(&r);
@@ -103,28 +143,7 @@ static void try_each_saved(const probe *p) {
   }
 }
 
-/* ---- memory that is shared ------------------------------------------------------------------------ */
-static ambi_tensor tensor_of(const ambi_op *op, int slot) {
-  int s = slot % AMBI_MAX_PRIMALS;
-  return slot == s || op->grad[s].dtype == AMBI_NONE ? op->t[s] : op->grad[s];
-}
-
-static int same_view(const ambi_tensor *a, const ambi_tensor *b) {
-  if (a->dtype != b->dtype || a->ndim != b->ndim || a->dtype == AMBI_NONE || ambi_numel(a) == 0) return 0;
-  if (values_overlap(a)) return 0;
-  for (int i = 0; i < a->ndim; i++)
-    if (a->shape[i] != b->shape[i] || a->stride[i] != b->stride[i]) return 0;
-  return 1;
-}
-
-/* Whether output `out` can lie on input `in`: both take part in this pass and are the same view. */
-static int can_share(const probe *p, const exec *e, int out, int in) {
-  uint32_t written = p->pass == AMBI_FORWARD ? p->t->outputs : p->t->differentiable;
-  ambi_tensor a = tensor_of(&e->op, out), b = tensor_of(&e->op, in);
-  if ((out >= AMBI_MAX_PRIMALS) != (p->pass == AMBI_BACKWARD)) return 0;
-  return (written & AMBI_BIT(out % AMBI_MAX_PRIMALS)) && e->in[in] && same_view(&a, &b);
-}
-
+/* ---- in place, and overlaps that are refused ------------------------------------------------------- */
 static void try_in_place(const probe *p) {
   char label[128], a[48], b[48];
   exec all = prepare(p, AS_GIVEN);

@@ -178,7 +178,8 @@ static void (*const magnitudes[AMBI_KINDS])(const target *, trial *) = {[AMBI_UN
                                                                         [AMBI_CONV1D] = conv1d_magnitudes,
                                                                         [AMBI_ADAMW] = adamw_magnitudes,
                                                                         [AMBI_SELECTIVE_SCAN] = scan_magnitudes,
-                                                                        [AMBI_GRAD_NORM] = sum_of_products};
+                                                                        [AMBI_GRAD_NORM] = sum_of_products,
+                                                                        [AMBI_SOFTMAX] = softmax_magnitudes};
 
 void trial_magnitudes(const target *ref, trial *t) {
   for (int s = 0; s < AMBI_SLOTS; s++)

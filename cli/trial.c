@@ -126,9 +126,10 @@ ambi_op trial_op(const trial *t, ambi_pass pass) {
   op.pass = pass;
   op.want = 0;
   for (int s = 0; s < t->info->slots; s++) {
-    int optional = (t->info->slot[s].flags & AMBI_SLOT_OPTIONAL) != 0, output = (t->outputs & AMBI_BIT(s)) != 0;
+    int left_out = (t->info->slot[s].flags & (AMBI_SLOT_OPTIONAL | AMBI_SLOT_SAVED)) != 0;
+    int output = (t->outputs & AMBI_BIT(s)) != 0;
     if (pass == AMBI_FORWARD) op.grad[s] = (ambi_tensor){0};
-    if (pass == AMBI_FORWARD || !output || !optional) continue;
+    if (pass == AMBI_FORWARD || !output || !left_out) continue;
     if ((t->arriving & AMBI_BIT(s)) && op.grad[s].dtype == AMBI_NONE) op.grad[s] = op.t[s];
     op.t[s] = (ambi_tensor){0};
   }

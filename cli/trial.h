@@ -41,7 +41,8 @@ void trial_free(trial *t);
 /* Asks the reference again, after t->in was changed; t->mag stays. */
 ambi_status trial_solve(const target *ref, trial *t, char *err, size_t n);
 
-/* The op of either pass, dense. Backward describes no optional output, but the gradients that arrive on them. */
+/* The op of either pass, dense. Backward describes no output that is optional or saved, but the gradients that
+ * arrive on them. */
 ambi_op trial_op(const trial *t, ambi_pass pass);
 /* The same with every floating slot dense f64: what the reference computes. */
 ambi_op trial_reference_op(const trial *t, ambi_pass pass);
@@ -52,6 +53,8 @@ int trial_reference(const target *ref, const trial *t, ambi_pass pass, double *c
 void trial_magnitudes(const target *ref, trial *t);
 /* scale_norm.c: its part for rmsnorm and layernorm. */
 void norm_magnitudes(const target *ref, trial *t);
+/* scale_softmax.c: for softmax. */
+void softmax_magnitudes(const target *ref, trial *t);
 
 /* The error an element of that value, storage dtype and magnitude may have, when arithmetic has unit roundoff u.
  * terms: the sum of the absolute values it is a sum of, |ref| when it is none. */

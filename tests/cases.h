@@ -26,6 +26,8 @@ static const char *const good_cases[] = {
     "selective_scan u=2x4x40 delta=2x4x40 a=4x16 b=2x2x16x40 c=2x2x16x40 seq_idx=2x40:i32 zoh=true",
     "adamw p=333:f32 g=333 m=333:f32 v=333:f32 lr=1:f32 step=1:i64",
     "grad_norm g=3333 max_norm=1",
+    "softmax x=5x33 scale=0.5",
+    "softmax x=3x40x64 log=true",
 };
 enum { GOOD_CASES = sizeof good_cases / sizeof *good_cases };
 

@@ -62,11 +62,13 @@ static inline vr v_load_n(const real *p, int64_t n) {
 static inline void v_store_n(real *p, vr v, int64_t n) { memcpy(p, &v, (size_t)n * sizeof(real)); }
 #endif
 
-static inline vr v_first(vr v, int64_t n) { /* the first n lanes, the others zero */
-  vr kept = {0};
+/* the first n lanes, the others zero or `other` */
+static inline vr v_first_or(vr v, int64_t n, real other) {
+  vr kept = v_splat(other);
   memcpy(&kept, &v, (size_t)n * sizeof(real));
   return kept;
 }
+static inline vr v_first(vr v, int64_t n) { return v_first_or(v, n, 0); }
 
 static inline vi v_bits(vr v) { return (vi)v; }
 static inline vr v_from_bits(vi v) { return (vr)v; }
