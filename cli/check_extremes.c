@@ -65,6 +65,7 @@ static const struct {
                   {AMBI_RMSNORM, "rmsnorm x=Rx1021", 1},
                   {AMBI_LAYERNORM, "layernorm x=Rx1021", 1},
                   {AMBI_SOFTMAX, "softmax x=Rx1021", 1},
+                  {AMBI_CROSS_ENTROPY, "cross_entropy logits=Rx1021 target=R grad", 1},
                   {AMBI_ADAMW, "adamw p=Rx1021 g=Rx1021 m=Rx1021 v=Rx1021 lr=() step=()", 3}};
 
 static void put_rows(const char *text, uint64_t rows, char *out, size_t n) {

@@ -90,6 +90,21 @@ static void fill_sequences(const ambi_tensor *t, rng *r, double *v) {
   }
 }
 
+/* Targets of a loss: a class of the row's, and every fifth or so not to be counted (not the first, so that some is). */
+static void fill_targets(const ambi_op *op, const ambi_tensor *t, rng *r, uint64_t seed, double *v) {
+  const ambi_tensor *classes = &op->t[op->kind == AMBI_LINEAR_CROSS_ENTROPY ? AMBI_LINEAR_CE_W : AMBI_CE_LOGITS];
+  int64_t n = ambi_numel(t), many = classes->shape[op->kind == AMBI_LINEAR_CROSS_ENTROPY ? 0 : classes->ndim - 1];
+  double ignored = case_attr(op, "ignore_index");
+  int ignores = ignored != 0 || t->dtype != AMBI_U8; /* a negative number is no u8 */
+  for (int64_t i = 0; i < n; i++) {
+    int counts = i == 0 || seed == CONSTANT || !ignores || rng_next(r) % 5 > 0;
+    double any = many > 0 ? (double)(rng_next(r) % (uint64_t)many) : 0;
+    v[i] = seed == CONSTANT ? 0 : any;
+    if (i == 0 && v[i] == ignored) v[i] = many > 1 ? (double)((int64_t)(v[i] + 1) % many) : v[i];
+    if (!counts) v[i] = ignored != 0 && (t->dtype == AMBI_U8 || rng_next(r) % 2) ? ignored : -100;
+  }
+}
+
 void values_fill(const ambi_op *op, int slot, uint64_t seed, double *v) {
   const ambi_op_info *info = ambi_op_get_info(op->kind);
   const char *name = info->slot[slot % AMBI_MAX_PRIMALS].name;
@@ -98,6 +113,10 @@ void values_fill(const ambi_op *op, int slot, uint64_t seed, double *v) {
   rng r = {seed * 1000003u + (uint64_t)slot};
   if (!strcmp(name, "seq_idx")) {
     fill_sequences(t, &r, v);
+    return;
+  }
+  if (!strcmp(name, "target")) {
+    fill_targets(op, t, &r, seed, v);
     return;
   }
   for (int64_t i = 0, n = ambi_numel(t); i < n; i++) {

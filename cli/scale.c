@@ -166,20 +166,22 @@ static void adamw_magnitudes(const target *ref, trial *t) {
   }
 }
 
-static void (*const magnitudes[AMBI_KINDS])(const target *, trial *) = {[AMBI_UNARY] = unary_magnitudes,
-                                                                        [AMBI_GATED] = gated_magnitudes,
-                                                                        [AMBI_ADD] = sum_of_products,
-                                                                        [AMBI_CAST] = exact,
-                                                                        [AMBI_COPY] = exact,
-                                                                        [AMBI_FILL] = exact,
-                                                                        [AMBI_RMSNORM] = norm_magnitudes,
-                                                                        [AMBI_LAYERNORM] = norm_magnitudes,
-                                                                        [AMBI_LINEAR] = sum_of_products,
-                                                                        [AMBI_CONV1D] = conv1d_magnitudes,
-                                                                        [AMBI_ADAMW] = adamw_magnitudes,
-                                                                        [AMBI_SELECTIVE_SCAN] = scan_magnitudes,
-                                                                        [AMBI_GRAD_NORM] = sum_of_products,
-                                                                        [AMBI_SOFTMAX] = softmax_magnitudes};
+static void (*const magnitudes[AMBI_KINDS])(const target *, trial *) = {
+    [AMBI_UNARY] = unary_magnitudes,
+    [AMBI_GATED] = gated_magnitudes,
+    [AMBI_ADD] = sum_of_products,
+    [AMBI_CAST] = exact,
+    [AMBI_COPY] = exact,
+    [AMBI_FILL] = exact,
+    [AMBI_RMSNORM] = norm_magnitudes,
+    [AMBI_LAYERNORM] = norm_magnitudes,
+    [AMBI_LINEAR] = sum_of_products,
+    [AMBI_CONV1D] = conv1d_magnitudes,
+    [AMBI_ADAMW] = adamw_magnitudes,
+    [AMBI_SELECTIVE_SCAN] = scan_magnitudes,
+    [AMBI_GRAD_NORM] = sum_of_products,
+    [AMBI_SOFTMAX] = softmax_magnitudes,
+    [AMBI_CROSS_ENTROPY] = cross_entropy_magnitudes};
 
 void trial_magnitudes(const target *ref, trial *t) {
   for (int s = 0; s < AMBI_SLOTS; s++)

@@ -28,6 +28,8 @@ static const char *const good_cases[] = {
     "grad_norm g=3333 max_norm=1",
     "softmax x=5x33 scale=0.5",
     "softmax x=3x40x64 log=true",
+    "cross_entropy logits=5x33 target=5:i32 lse grad label_smoothing=0.1",
+    "cross_entropy logits=3x40x64 target=3x40:i64 reduction=each softcap=3 z_loss=0.1",
 };
 enum { GOOD_CASES = sizeof good_cases / sizeof *good_cases };
 

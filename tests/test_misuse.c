@@ -113,6 +113,17 @@ static const struct {
     {"adamw p=8 g=8 m=8 v=8 lr=1 step=1:f32", 0, {"adamw: step:", "integer", "f32"}},
     {"adamw p=8 g=8 m=8 v=8 lr=1 step=1:i64", 1, {"adamw", "backward"}},
     {"grad_norm g=8 norm=2", 0, {"grad_norm: norm:", "one element", "(2)"}},
+    {"softmax x=()", 0, {"softmax: x:", "1 to 8 axes", "got 0"}},
+    {"softmax x=4x8 y=4x9", 0, {"softmax: y:", "(4, 8)", "(4, 9)"}},
+    {"softmax x=4x8 scale=inf", 0, {"softmax: scale:", "inf"}},
+    {"cross_entropy logits=4x8", 0, {"cross_entropy: target:", "required"}},
+    {"cross_entropy logits=4x8 target=8", 0, {"cross_entropy: target:", "(4)", "(8)"}},
+    {"cross_entropy logits=4x8 target=4:f32", 0, {"cross_entropy: target:", "integer", "f32"}},
+    {"cross_entropy logits=4x8 target=4 loss=4", 0, {"cross_entropy: loss:", "one element", "(4)"}},
+    {"cross_entropy logits=4x8 target=4 reduction=each loss=()", 0, {"cross_entropy: loss:", "(4)", "()"}},
+    {"cross_entropy logits=4x8 target=4 grad=4x7", 0, {"cross_entropy: grad:", "(4, 8)", "(4, 7)"}},
+    {"cross_entropy logits=4x8 target=4 label_smoothing=1.5", 0, {"label_smoothing:", "expected 0 to 1", "1.5"}},
+    {"cross_entropy logits=4x8 target=4 softcap=-1", 0, {"cross_entropy: softcap:", "-1"}},
 };
 
 static void test_plans(ambi_device *dev) {

@@ -59,15 +59,21 @@ static double read_attr(const ambi_op *op, const ambi_attr_info *a) {
   return memcpy(&i, at, sizeof i), (double)i;
 }
 
+static void write_attr(ambi_op *op, const ambi_attr_info *a, double v) {
+  char *at = (char *)op + a->offset;
+  int32_t i = a->type == AMBI_ATTR_F64 ? 0 : (int32_t)v;
+  if (a->type == AMBI_ATTR_F64)
+    memcpy(at, &v, sizeof v);
+  else
+    memcpy(at, &i, sizeof i);
+}
+
 /* Zero means default: every attribute is replaced by its value, then checked against its range. */
 static ambi_status take_attributes(problem *p) {
   for (int i = 0; i < p->def->info.attrs; i++) {
     const ambi_attr_info *a = &p->def->info.attr[i];
     double v = read_attr(&p->op, a);
-    if (v == 0 && a->type == AMBI_ATTR_F64) {
-      v = a->def;
-      memcpy((char *)&p->op + a->offset, &v, sizeof v);
-    }
+    if (v == 0) write_attr(&p->op, a, v = a->def);
     if (!(v >= a->min && v <= a->max))
       return fail(AMBI_INVALID, "%s: %s: expected %g to %g, got %g", p->def->info.name, a->name, a->min, a->max, v);
   }
