@@ -155,3 +155,14 @@ void cross_entropy_magnitudes(const target *ref, trial *t) {
   n.rows = ambi_numel(&t->op.t[n.target]);
   if (n.C > 0) add_rows(&n);
 }
+
+void linear_cross_entropy_magnitudes(const target *ref, trial *t) {
+  (void)ref;
+  loss_terms n = terms_of(t);
+  n.x = AMBI_LINEAR_CE_X, n.w = AMBI_LINEAR_CE_W, n.b = AMBI_LINEAR_CE_B;
+  n.target = AMBI_LINEAR_CE_TARGET, n.loss = AMBI_LINEAR_CE_LOSS, n.lse = AMBI_LINEAR_CE_LSE;
+  n.C = t->op.t[n.w].shape[0];
+  n.K = t->op.t[n.w].shape[1];
+  n.rows = ambi_numel(&t->op.t[n.target]);
+  if (n.C > 0) add_rows(&n);
+}

@@ -30,6 +30,8 @@ static const char *const good_cases[] = {
     "softmax x=3x40x64 log=true",
     "cross_entropy logits=5x33 target=5:i32 lse grad label_smoothing=0.1",
     "cross_entropy logits=3x40x64 target=3x40:i64 reduction=each softcap=3 z_loss=0.1",
+    "linear_cross_entropy x=5x9 w=33x9 b=33 target=5:i32 lse label_smoothing=0.1",
+    "linear_cross_entropy x=3x40x16 w=70x16 target=3x40:i64 reduction=each softcap=3",
 };
 enum { GOOD_CASES = sizeof good_cases / sizeof *good_cases };
 

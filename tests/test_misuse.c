@@ -123,6 +123,11 @@ static const struct {
     {"cross_entropy logits=4x8 target=4 reduction=each loss=()", 0, {"cross_entropy: loss:", "(4)", "()"}},
     {"cross_entropy logits=4x8 target=4 grad=4x7", 0, {"cross_entropy: grad:", "(4, 8)", "(4, 7)"}},
     {"cross_entropy logits=4x8 target=4 label_smoothing=1.5", 0, {"label_smoothing:", "expected 0 to 1", "1.5"}},
+    {"linear_cross_entropy x=4x8 w=5x8", 0, {"linear_cross_entropy: target:", "required"}},
+    {"linear_cross_entropy x=4x8 w=5x7 target=4", 0, {"linear_cross_entropy: w:", "8", "7"}},
+    {"linear_cross_entropy x=4x8 w=5x8 target=5", 0, {"linear_cross_entropy: target:", "(4)", "(5)"}},
+    {"linear_cross_entropy x=4x8 w=5x8 target=4 b=8", 0, {"linear_cross_entropy: b:", "(5)", "(8)"}},
+    {"linear_cross_entropy x=4x0 w=288230376151711744x0 target=4", 0, {"linear_cross_entropy: w:", "too many"}},
     {"cross_entropy logits=4x8 target=4 softcap=-1", 0, {"cross_entropy: softcap:", "-1"}},
 };
 
