@@ -1,0 +1,2 @@
+/* empty.c -- a library without functions, see CMakeLists.txt. */
+typedef int nothing;

@@ -1,0 +1,280 @@
+/* fibers.c -- runs a launch: block after block, a block's threads as fibers on this thread of the host.
+ *
+ * A fiber runs until it waits at a barrier, for the lanes of its warp, or leaves the kernel; whoever comes last wakes
+ * the others. When nothing can run and not all have left, they wait for each other for ever: the launch fails. A fault
+ * in the kernel (memory.c surrounds allocations with pages that fault) ends the launch likewise. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "fake.h"
+#include "switch.h"
+
+enum { STACK = 64 << 10, PAGE = 4096, BARRIERS = 16, GUARD = 256, UNSET = 0xFF };
+enum { ALTERNATE = 64 << 10 };
+
+typedef enum { READY, AT_BARRIER, AT_EXCHANGE, GONE } state;
+typedef struct fiber {
+  fiber_context context;
+  char *stack; /* NULL until it starts */
+  state state;
+  unsigned index, lane;
+  emu_dim at;
+  int barrier, answer; /* AT_BARRIER: which; the outcome of a barrier or an exchange */
+  unsigned mask;       /* AT_EXCHANGE: what it was called with */
+  const void *mine;
+  size_t size;
+  int from;
+  void *out;
+} fiber;
+
+emu_machine machine;
+static fiber threads[MAX_THREADS], *now;
+static fiber_context scheduler;
+static unsigned count, live, queue[MAX_THREADS], head, queued; /* fibers that can run, in a ring */
+static struct barrier { int arrived, votes; } barriers[BARRIERS];
+static char *stacks[MAX_THREADS]; /* unused ones: the last used is the next */
+static unsigned stack_count;
+static void (*kernel)(const void *args);
+static const void *arguments;
+static char dynamic[SHARED_MOST + GUARD] __attribute__((aligned(1024)));
+static result failed;
+static pthread_t host;
+static volatile bool running;
+
+/* ---- fibers ------------------------------------------------------------------------------------------------- */
+static void wake(fiber *f) {
+  f->state = READY;
+  queue[(head + queued++) % MAX_THREADS] = f->index;
+}
+
+static void give_way(void) { fiber_switch(&now->context, &scheduler); }
+
+/* Ends the launch; does not return. */
+static void fail(int code, const char *sentence) {
+  fprintf(stderr, "fakecuda: block (%u, %u, %u), thread (%u, %u, %u): %s\n", machine.block.x, machine.block.y,
+          machine.block.z, now->at.x, now->at.y, now->at.z, sentence);
+  failed = code;
+  give_way();
+  abort();
+}
+
+static char *stack_take(void) {
+  if (stack_count) return stacks[--stack_count];
+  char *s = mmap(NULL, STACK + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (s == MAP_FAILED) return NULL;
+  mprotect(s, PAGE, PROT_NONE);
+  return s;
+}
+
+static void stack_return(fiber *f) {
+  if (f->stack) stacks[stack_count++] = f->stack;
+  f->stack = NULL;
+}
+
+/* ---- barriers ----------------------------------------------------------------------------------------------- */
+static void barrier_release(int id, emu_vote vote, int expected) {
+  struct barrier *b = &barriers[id];
+  const int answer = vote == EMU_COUNT ? b->votes : vote == EMU_AND ? b->votes == expected : b->votes > 0;
+  *b = (struct barrier){0, 0};
+  for (unsigned i = 0; i < count; i++)
+    if (threads[i].state == AT_BARRIER && threads[i].barrier == id) {
+      threads[i].answer = answer;
+      wake(&threads[i]);
+    }
+}
+
+static emu_vote last_vote;
+static int barrier(int id, int expected, emu_vote vote, int predicate) {
+  if (id < 0 || id >= BARRIERS) fail(EMU_TRAP, "there is no such barrier");
+  struct barrier *b = &barriers[id];
+  now->state = AT_BARRIER, now->barrier = id, last_vote = vote;
+  b->arrived++, b->votes += predicate != 0;
+  const int want = expected ? expected : (int)live;
+  if (b->arrived == want) barrier_release(id, vote, want);
+  give_way();
+  return now->answer;
+}
+
+/* ---- exchanges between the lanes of a warp -------------------------------------------------------------------- */
+static fiber *warp_of(const fiber *f) { return &threads[f->index / EMU_WARP * EMU_WARP]; }
+static unsigned warp_lanes(const fiber *warp) {
+  const unsigned n = count - warp->index;
+  return n < EMU_WARP ? n : EMU_WARP;
+}
+
+static unsigned active(void) {
+  fiber *warp = warp_of(now);
+  unsigned mask = 0;
+  for (unsigned i = 0; i < warp_lanes(warp); i++) mask |= (unsigned)(warp[i].state != GONE) << i;
+  return mask;
+}
+
+static void deliver(fiber *f, const fiber *warp, unsigned came) {
+  const int first = f->from == EMU_EVERYONE ? 0 : f->from, last = f->from == EMU_EVERYONE ? EMU_WARP - 1 : f->from;
+  for (int i = first; i <= last; i++) {
+    char *to = (char *)f->out + (size_t)(i - first) * f->size;
+    if (came >> i & 1)
+      memcpy(to, warp[i].mine, f->size);
+    else
+      memset(to, UNSET, f->size);
+  }
+  f->answer = (int)came;
+  wake(f);
+}
+
+/* Delivers when all of `mask` wait with this mask, those gone excepted. */
+static void exchange_settle(fiber *warp, unsigned mask, size_t size) {
+  unsigned came = 0;
+  for (unsigned i = 0; i < warp_lanes(warp); i++) {
+    if (!(mask >> i & 1) || warp[i].state == GONE) continue;
+    if (warp[i].state != AT_EXCHANGE || warp[i].mask != mask || warp[i].size != size) return;
+    came |= 1u << i;
+  }
+  for (unsigned i = 0; i < EMU_WARP; i++)
+    if (came >> i & 1) deliver(&warp[i], warp, came);
+}
+
+static unsigned exchange(unsigned mask, const void *mine, unsigned long size, int from, void *out) {
+  if (!(mask >> now->lane & 1)) fail(EMU_TRAP, "a lane calls a warp operation whose mask leaves it out");
+  now->state = AT_EXCHANGE, now->mask = mask, now->mine = mine, now->size = size, now->from = from, now->out = out;
+  exchange_settle(warp_of(now), mask, size);
+  give_way();
+  return (unsigned)now->answer;
+}
+
+static void pause_thread(void) {
+  wake(now);
+  give_way();
+}
+
+/* ---- a thread ------------------------------------------------------------------------------------------------- */
+/* Leaving may be what others wait for. */
+static void leave(fiber *f) {
+  f->state = GONE, live--;
+  if (live && barriers[0].arrived == (int)live) barrier_release(0, last_vote, (int)live);
+  fiber *warp = warp_of(f);
+  for (unsigned i = 0; i < warp_lanes(warp); i++)
+    if (warp[i].state == AT_EXCHANGE && warp[i].mask >> f->lane & 1) exchange_settle(warp, warp[i].mask, warp[i].size);
+}
+
+static void thread_main(void) {
+  kernel(arguments);
+  leave(now);
+  give_way();
+}
+
+static bool resume(fiber *f) {
+  if (!f->stack) {
+    if (!(f->stack = stack_take())) return false;
+    /* Tops 64 bytes apart, or all stacks would want the same lines of the cache. */
+    fiber_prepare(&f->context, f->stack + PAGE, STACK - 64 * (f->index % 64), thread_main);
+  }
+  now = f;
+  machine.thread = f->at, machine.lane = f->lane;
+  fiber_switch(&scheduler, &f->context);
+  if (f->state == GONE) stack_return(f);
+  return true;
+}
+
+/* ---- a block -------------------------------------------------------------------------------------------------- */
+static void block_begin(bool reverse) {
+  const emu_dim d = machine.block_dim;
+  count = live = d.x * d.y * d.z, head = queued = 0;
+  memset(barriers, 0, sizeof barriers);
+  for (unsigned i = 0; i < count; i++) {
+    threads[i].index = i, threads[i].lane = i % EMU_WARP;
+    threads[i].at = (emu_dim){i % d.x, i / d.x % d.y, i / d.x / d.y};
+  }
+  for (unsigned i = 0; i < count; i++) wake(&threads[reverse ? count - 1 - i : i]);
+}
+
+static void say_deadlock(void) {
+  unsigned at_barrier = 0, at_exchange = 0;
+  for (unsigned i = 0; i < count; i++)
+    at_barrier += threads[i].state == AT_BARRIER, at_exchange += threads[i].state == AT_EXCHANGE;
+  fprintf(stderr,
+          "fakecuda: block (%u, %u, %u) waits for ever: %u threads at a barrier, %u in a warp operation, %u gone\n",
+          machine.block.x, machine.block.y, machine.block.z, at_barrier, at_exchange, count - live);
+}
+
+static result block_run(unsigned shared_bytes, bool reverse) {
+  memset(dynamic, UNSET, shared_bytes + GUARD);
+  block_begin(reverse);
+  while (queued && !failed) {
+    fiber *f = &threads[queue[head]];
+    head = (head + 1) % MAX_THREADS, queued--;
+    if (!resume(f)) failed = OUT_OF_MEMORY;
+  }
+  if (!failed && live) say_deadlock(), failed = EMU_LAUNCH_FAILED;
+  for (unsigned i = 0; i < count; i++) stack_return(&threads[i]);
+  for (unsigned i = 0; i < GUARD && !failed; i++)
+    if ((unsigned char)dynamic[shared_bytes + i] != UNSET) {
+      fprintf(stderr, "fakecuda: byte %u of %u bytes of dynamic shared memory was written\n", shared_bytes + i,
+              shared_bytes);
+      failed = EMU_ILLEGAL_ADDRESS;
+    }
+  return failed;
+}
+
+/* ---- faults ----------------------------------------------------------------------------------------------------- */
+static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+enum { SIGNALS = sizeof signals / sizeof *signals };
+static struct sigaction before[SIGNALS];
+
+/* From a kernel: as `fail`, from the stack for signals back to the scheduler. Else it is someone else's fault. */
+static void on_fault(int number, siginfo_t *info, void *context) {
+  (void)context;
+  if (!running || !pthread_equal(pthread_self(), host)) {
+    for (int i = 0; i < SIGNALS; i++) sigaction(signals[i], &before[i], NULL);
+    return; /* the instruction faults again, now for whoever handled it before */
+  }
+  sigset_t this;
+  sigemptyset(&this);
+  sigaddset(&this, number);
+  pthread_sigmask(SIG_UNBLOCK, &this, NULL);
+  char sentence[80];
+  snprintf(sentence, sizeof sentence, "signal %d at address %p", number, info->si_addr);
+  fail(number == SIGSEGV || number == SIGBUS ? EMU_ILLEGAL_ADDRESS : EMU_TRAP, sentence);
+}
+
+static result grid_run(const launch_shape *s, char *fixed_shared, size_t fixed_bytes) {
+  const uint64_t blocks = (uint64_t)s->grid.x * s->grid.y * s->grid.z;
+  const char *order = getenv("FAKECUDA_ORDER");
+  const bool reverse = order && strcmp(order, "reverse") == 0;
+  for (uint64_t i = 0; i < blocks && !failed; i++) {
+    const uint64_t b = reverse ? blocks - 1 - i : i, row = b / s->grid.x;
+    machine.block = (emu_dim){(unsigned)(b % s->grid.x), (unsigned)(row % s->grid.y), (unsigned)(row / s->grid.y)};
+    if (fixed_bytes) memset(fixed_shared, UNSET, fixed_bytes);
+    block_run(s->dynamic, reverse);
+  }
+  return failed;
+}
+
+result machine_run(void (*call)(const void *args), const void *args, const launch_shape *s, char *fixed_shared,
+                   size_t fixed_bytes) {
+  static char alternate[ALTERNATE];
+  const stack_t stack = {.ss_sp = alternate, .ss_size = sizeof alternate};
+  const struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+  stack_t stack_before;
+  kernel = call, arguments = args, failed = OK, host = pthread_self(), running = true;
+  machine = (emu_machine){.block_dim = s->block,
+                          .grid_dim = s->grid,
+                          .dynamic = dynamic,
+                          .barrier = barrier,
+                          .exchange = exchange,
+                          .active = active,
+                          .pause = pause_thread,
+                          .fail = fail};
+  sigaltstack(&stack, &stack_before);
+  for (int i = 0; i < SIGNALS; i++) sigaction(signals[i], &action, &before[i]);
+  grid_run(s, fixed_shared, fixed_bytes);
+  for (int i = 0; i < SIGNALS; i++) sigaction(signals[i], &before[i], NULL);
+  sigaltstack(&stack_before, NULL);
+  running = false;
+  return failed;
+}

@@ -1,0 +1,33 @@
+/* machine.h -- what a kernel compiled for the emulator and the emulator know of each other. C and C++, no headers.
+ *
+ * A module exports `const emu_machine *emu`, set when it is loaded, and for each kernel NAME (appended by nvrtc.c)
+ *   emu_call_NAME(const void *args)   runs one thread of it
+ *   emu_size_NAME, emu_bounds_NAME    bytes of its argument; most threads in a block, 0 when it does not say */
+#ifndef FAKECUDA_MACHINE_H
+#define FAKECUDA_MACHINE_H
+
+enum { EMU_WARP = 32, EMU_EVERYONE = -1 };
+enum { EMU_ASSERT = 710, EMU_ILLEGAL_ADDRESS = 700, EMU_TRAP = 715, EMU_LAUNCH_FAILED = 719 };
+typedef enum { EMU_COUNT, EMU_AND, EMU_OR } emu_vote; /* what a barrier makes of its threads' predicates */
+
+typedef struct {
+  unsigned x, y, z;
+} emu_dim;
+
+/* `thread` and `lane` are those of the fiber that runs now. */
+typedef struct {
+  emu_dim thread, block, block_dim, grid_dim;
+  unsigned lane;
+  char *dynamic; /* the block's dynamic shared memory */
+
+  /* Waits for `threads` threads at barrier `id`, 0: all that have not left the kernel. */
+  int (*barrier)(int id, int threads, emu_vote vote, int predicate);
+  /* Gives `size` bytes and gets those of lane `from`, or of EMU_EVERYONE (32 * size bytes); bytes of lanes that do not
+   * take part are 0xFF. All lanes of `mask` must come, those gone excepted. Returns the lanes that came. */
+  unsigned (*exchange)(unsigned mask, const void *mine, unsigned long size, int from, void *out);
+  unsigned (*active)(void); /* lanes of this warp still in the kernel */
+  void (*pause)(void);      /* lets the others run */
+  void (*fail)(int code, const char *sentence);
+} emu_machine;
+
+#endif

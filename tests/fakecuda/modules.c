@@ -1,0 +1,262 @@
+/* modules.c -- modules are shared objects (what nvrtc.c calls a cubin); their kernels are found and launched here. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "fake.h"
+
+typedef struct module {
+  object o;
+  void *handle;
+} module;
+
+/* ---- loading ----------------------------------------------------------------------------------------------- */
+/* The table of sections ends the file. */
+static result image_size(const unsigned char *image, size_t *bytes) {
+  Elf64_Ehdr head;
+  if (!image) return INVALID_VALUE;
+  if (memcmp(image, ELFMAG, SELFMAG) != 0 || image[EI_CLASS] != ELFCLASS64) return INVALID_IMAGE;
+  memcpy(&head, image, sizeof head);
+  if (head.e_machine == 190) return NO_BINARY; /* code for a real device */
+  *bytes = head.e_shoff + (size_t)head.e_shnum * head.e_shentsize;
+  return OK;
+}
+
+/* dlopen wants a name of its own for each; the file can go as soon as it is loaded. */
+static void *load(const void *image, size_t bytes) {
+  char path[256];
+  const char *folder = getenv("TMPDIR");
+  snprintf(path, sizeof path, "%s/fakecuda-XXXXXX", folder && *folder ? folder : "/tmp");
+  const int file = mkstemp(path);
+  if (file < 0) return NULL;
+  const bool written = write(file, image, bytes) == (ssize_t)bytes;
+  close(file);
+  void *handle = written ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+  if (written && !handle) fprintf(stderr, "fakecuda: %s\n", dlerror());
+  unlink(path);
+  return handle;
+}
+
+static result module_load(void **out, const void *image) {
+  size_t bytes;
+  const result bad = image_size(image, &bytes);
+  if (bad || !out) return bad ? bad : INVALID_VALUE;
+  void *handle = load(image, bytes);
+  const emu_machine **emu = handle ? dlsym(handle, "emu") : NULL;
+  module *m = emu ? object_new(MODULE, sizeof *m) : NULL;
+  if (!m) {
+    if (handle) dlclose(handle);
+    return emu ? OUT_OF_MEMORY : INVALID_IMAGE;
+  }
+  *emu = &machine;
+  m->handle = handle;
+  *out = m;
+  return OK;
+}
+
+EXPORT result cuModuleLoadData(void **m, const void *image) {
+  ENTER(CONTEXT);
+  return module_load(m, image);
+}
+EXPORT result cuModuleLoadDataEx(void **m, const void *image, unsigned n, int *options, void **values) {
+  ENTER(CONTEXT);
+  (void)n, (void)options, (void)values;
+  return module_load(m, image);
+}
+
+EXPORT result cuModuleUnload(void *handle) {
+  ENTER(CLEANUP);
+  module *m = object_of(MODULE, handle);
+  if (!m) return INVALID_HANDLE;
+  for (object *o = object_first(), *next; o; o = next) {
+    next = o->next;
+    if (o->kind == FUNCTION && ((function *)o)->module == m) object_end(o);
+  }
+  memory_forget(m);
+  dlclose(m->handle);
+  object_end(m);
+  return lost;
+}
+
+/* ---- what is in a module ------------------------------------------------------------------------------------ */
+/* Shared arrays are thread-local variables of the module (emulate.h): where this thread has them, and their bytes,
+ * those of all its kernels together. */
+typedef struct {
+  ElfW(Addr) base;
+  char *at;
+  size_t bytes;
+} shared_place;
+typedef struct {
+  unsigned long module, offset;
+} tls_index;
+extern void *__tls_get_addr(tls_index *index); /* glibc's, that compiled code calls */
+
+static int find_shared(struct dl_phdr_info *info, size_t size, void *found) {
+  shared_place *p = found;
+  (void)size;
+  if (info->dlpi_addr != p->base) return 0;
+  for (int i = 0; i < info->dlpi_phnum; i++)
+    if (info->dlpi_phdr[i].p_type == PT_TLS) {
+      p->at = __tls_get_addr(&(tls_index){info->dlpi_tls_modid, 0});
+      p->bytes = info->dlpi_phdr[i].p_memsz;
+    }
+  return 1;
+}
+
+static shared_place shared_of(const module *m) {
+  struct link_map *map = NULL;
+  shared_place p = {0};
+  if (dlinfo(m->handle, RTLD_DI_LINKMAP, &map) != 0) return p;
+  p.base = map->l_addr;
+  dl_iterate_phdr(find_shared, &p);
+  return p;
+}
+
+static void *symbol(const module *m, const char *prefix, const char *name) {
+  char text[256];
+  if (snprintf(text, sizeof text, "%s%s", prefix, name) >= (int)sizeof text) return NULL;
+  return dlsym(m->handle, text);
+}
+
+EXPORT result cuModuleGetFunction(void **out, void *handle, const char *name) {
+  ENTER(CONTEXT);
+  module *m = object_of(MODULE, handle);
+  if (!m) return INVALID_HANDLE;
+  if (!out || !name) return INVALID_VALUE;
+  void *call = symbol(m, "emu_call_", name);
+  const unsigned long *size = symbol(m, "emu_size_", name);
+  const int *bounds = symbol(m, "emu_bounds_", name);
+  if (!call || !size || !bounds) return NOT_FOUND;
+  function *f = object_new(FUNCTION, sizeof *f);
+  if (!f) return OUT_OF_MEMORY;
+  f->module = m, f->size = *size, f->bounds = *bounds ? *bounds : MAX_THREADS;
+  f->fixed_shared = (int)shared_of(m).bytes;
+  f->max_dynamic = f->fixed_shared < SHARED_DEFAULT ? SHARED_DEFAULT - f->fixed_shared : 0;
+  memcpy(&f->call, &call, sizeof call);
+  *out = f;
+  return OK;
+}
+
+EXPORT result cuModuleGetGlobal_v2(pointer *p, size_t *bytes, void *handle, const char *name) {
+  ENTER(CONTEXT);
+  module *m = object_of(MODULE, handle);
+  if (!m) return INVALID_HANDLE;
+  if (!name) return INVALID_VALUE;
+  void *at = symbol(m, "", name);
+  Dl_info info;
+  void *entry = NULL;
+  if (!at || !dladdr1(at, &info, &entry, RTLD_DL_SYMENT) || !entry) return NOT_FOUND;
+  const size_t size = ((const ElfW(Sym) *)entry)->st_size;
+  memory_know(at, size, m);
+  if (p) *p = (pointer)(uintptr_t)at;
+  if (bytes) *bytes = size;
+  return OK;
+}
+
+/* ---- functions ---------------------------------------------------------------------------------------------- */
+enum {
+  ATTR_MAX_THREADS = 0,
+  ATTR_SHARED = 1,
+  ATTR_LOCAL = 3,
+  ATTR_REGISTERS = 4,
+  ATTR_MAX_DYNAMIC = 8,
+  ATTR_CARVEOUT = 9
+};
+
+EXPORT result cuFuncSetAttribute(void *handle, int attribute, int value) {
+  ENTER(CONTEXT);
+  function *f = object_of(FUNCTION, handle);
+  if (!f) return INVALID_HANDLE;
+  if (attribute == ATTR_CARVEOUT) return value < -1 || value > 100 ? INVALID_VALUE : OK;
+  if (attribute != ATTR_MAX_DYNAMIC || value < 0 || value > SHARED_MOST - f->fixed_shared) return INVALID_VALUE;
+  f->max_dynamic = value;
+  return OK;
+}
+
+EXPORT result cuFuncGetAttribute(int *value, int attribute, void *handle) {
+  ENTER(CONTEXT);
+  const function *f = object_of(FUNCTION, handle);
+  if (!f) return INVALID_HANDLE;
+  if (!value) return INVALID_VALUE;
+  switch (attribute) {
+    case ATTR_MAX_THREADS:
+      *value = f->bounds;
+      return OK;
+    case ATTR_SHARED:
+      *value = f->fixed_shared;
+      return OK;
+    case ATTR_LOCAL:
+      *value = 0;
+      return OK;
+    case ATTR_REGISTERS:
+      *value = 32;
+      return OK;
+    case ATTR_MAX_DYNAMIC:
+      *value = f->max_dynamic;
+      return OK;
+    default:
+      return INVALID_VALUE;
+  }
+}
+
+EXPORT result cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *handle, int threads, size_t dynamic) {
+  ENTER(CONTEXT);
+  const function *f = object_of(FUNCTION, handle);
+  if (!f) return INVALID_HANDLE;
+  if (!blocks || threads <= 0) return INVALID_VALUE;
+  const int warps = (threads + EMU_WARP - 1) / EMU_WARP;
+  const size_t by_threads = (size_t)(2048 / (warps * EMU_WARP)), shared = dynamic + (size_t)f->fixed_shared + 1024;
+  const size_t by_shared = (228u << 10) / shared;
+  size_t n = by_threads < by_shared ? by_threads : by_shared;
+  if (n > 32) n = 32;
+  *blocks = threads > f->bounds || dynamic > (size_t)f->max_dynamic ? 0 : (int)n;
+  return OK;
+}
+
+/* ---- launching ---------------------------------------------------------------------------------------------- */
+static bool shape_fits(const function *f, const launch_shape *s) {
+  const emu_dim g = s->grid, b = s->block;
+  if (!g.x || !g.y || !g.z || !b.x || !b.y || !b.z) return false;
+  if (g.x > 0x7fffffff || g.y > 65535 || g.z > 65535 || b.x > 1024 || b.y > 1024 || b.z > 64) return false;
+  return (uint64_t)b.x * b.y * b.z <= (uint64_t)f->bounds && s->dynamic <= (unsigned)f->max_dynamic;
+}
+
+result launch_run(const work *w) {
+  if (!object_of(FUNCTION, w->function)) return INVALID_HANDLE; /* a graph may outlive its module */
+  const shared_place shared = shared_of(w->function->module);
+  result failed = machine_run(w->function->call, w->from, &w->shape, shared.at, shared.bytes);
+  if (!failed) failed = memory_check();
+  if (failed) lose(failed);
+  return flag_of("FAKECUDA_LATE") ? OK : failed;
+}
+
+static result launch(void *handle, launch_shape shape, void *stream, void **params, void **extra) {
+  function *f = object_of(FUNCTION, handle);
+  if (!f) return INVALID_HANDLE;
+  if (!shape_fits(f, &shape) || extra || !params || !params[0]) return INVALID_VALUE;
+  return work_submit(stream,
+                     &(work){.what = LAUNCH, .from = params[0], .bytes = f->size, .function = f, .shape = shape});
+}
+
+EXPORT result cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                             unsigned dynamic, void *stream, void **params, void **extra) {
+  ENTER(CONTEXT);
+  return launch(f, (launch_shape){{gx, gy, gz}, {bx, by, bz}, dynamic}, stream, params, extra);
+}
+
+typedef struct {
+  emu_dim grid, block;
+  unsigned dynamic;
+  void *stream, *attributes;
+  unsigned attribute_count;
+} launch_config; /* CUlaunchConfig; its attributes change no result, clusters excepted, which are not emulated */
+
+EXPORT result cuLaunchKernelEx(const launch_config *c, void *f, void **params, void **extra) {
+  ENTER(CONTEXT);
+  return c ? launch(f, (launch_shape){c->grid, c->block, c->dynamic}, c->stream, params, extra) : INVALID_VALUE;
+}
