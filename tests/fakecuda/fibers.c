@@ -35,7 +35,7 @@ typedef struct fiber {
 emu_machine machine;
 static fiber threads[MAX_THREADS], *now;
 static fiber_context scheduler;
-static unsigned count, live, queue[MAX_THREADS], head, queued; /* fibers that can run, in a ring */
+static unsigned count, live, exchanging, queue[MAX_THREADS], head, queued; /* fibers that can run, in a ring */
 static struct barrier { int arrived, votes; } barriers[BARRIERS];
 static char *stacks[MAX_THREADS]; /* unused ones: the last used is the next */
 static unsigned stack_count;
@@ -124,6 +124,7 @@ static void deliver(fiber *f, const fiber *warp, unsigned came) {
       memset(to, UNSET, f->size);
   }
   f->answer = (int)came;
+  exchanging--;
   wake(f);
 }
 
@@ -142,6 +143,7 @@ static void exchange_settle(fiber *warp, unsigned mask, size_t size) {
 static unsigned exchange(unsigned mask, const void *mine, unsigned long size, int from, void *out) {
   if (!(mask >> now->lane & 1)) fail(EMU_TRAP, "a lane calls a warp operation whose mask leaves it out");
   now->state = AT_EXCHANGE, now->mask = mask, now->mine = mine, now->size = size, now->from = from, now->out = out;
+  exchanging++;
   exchange_settle(warp_of(now), mask, size);
   give_way();
   return (unsigned)now->answer;
@@ -158,7 +160,7 @@ static void leave(fiber *f) {
   f->state = GONE, live--;
   if (live && barriers[0].arrived == (int)live) barrier_release(0, last_vote, (int)live);
   fiber *warp = warp_of(f);
-  for (unsigned i = 0; i < warp_lanes(warp); i++)
+  for (unsigned i = 0; exchanging && i < warp_lanes(warp); i++)
     if (warp[i].state == AT_EXCHANGE && warp[i].mask >> f->lane & 1) exchange_settle(warp, warp[i].mask, warp[i].size);
 }
 
@@ -184,7 +186,7 @@ static bool resume(fiber *f) {
 /* ---- a block -------------------------------------------------------------------------------------------------- */
 static void block_begin(bool reverse) {
   const emu_dim d = machine.block_dim;
-  count = live = d.x * d.y * d.z, head = queued = 0;
+  count = live = d.x * d.y * d.z, head = queued = exchanging = 0;
   memset(barriers, 0, sizeof barriers);
   for (unsigned i = 0; i < count; i++) {
     threads[i].index = i, threads[i].lane = i % EMU_WARP;
