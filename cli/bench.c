@@ -57,7 +57,7 @@ static figures figures_of(const bench_job *j, const bench_case *c) {
   f.gbps = (double)c->bytes / seconds / 1e9;
   f.gflops = (double)c->flops / seconds / 1e9;
   f.of_copy = f.gbps / j->limits.copy_gbps;
-  if (c->op.kind == AMBI_LINEAR) f.of_peak = f.gflops / j->limits.peak_gflops;
+  if (c->op.kind == AMBI_LINEAR || c->op.kind == AMBI_ATTENTION) f.of_peak = f.gflops / j->limits.peak_gflops;
   if (c->op.kind == AMBI_SELECTIVE_SCAN) {
     f.updates = scan_states(&c->op) / seconds / j->threads;
     f.workspace = (double)c->workspace / (scan_states(&c->op) * 4);

@@ -31,6 +31,14 @@ static double draw_integer(rng *r, const ambi_op *op, double low, double high) {
   return floor(rng_uniform(r, low, high + 1));
 }
 
+/* Lengths of a sequence of keys: none, some, all, and one more or less than there can be (u8 holds no -1). */
+static double draw_length(rng *r, const ambi_op *op, double low, double high) {
+  const ambi_tensor *keys = &op->t[AMBI_ATTENTION_K];
+  double most = keys->ndim > 2 ? (double)keys->shape[2] : 0;
+  if (op->t[AMBI_ATTENTION_LENGTHS].dtype == AMBI_U8) low = 0;
+  return draw_integer(r, op, low, most + high);
+}
+
 /* Steps: the first few, where bias corrections matter most, and now and then very many. */
 static double draw_count(rng *r, const ambi_op *op, double low, double high) {
   double n = draw_integer(r, op, low, high);
@@ -71,6 +79,7 @@ static const distribution distributions[] = {
     {"adamw", "step", draw_count, 0, 9},
     {"adamw", "scale", draw_uniform, 0.25, 1},
     {"adamw", "skip", draw_integer, 0, 1},
+    {"attention", "lengths", draw_length, -1, 1},
     {"grad_norm", "partial", draw_uniform, 0, 9},
 };
 

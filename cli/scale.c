@@ -182,7 +182,8 @@ static void (*const magnitudes[AMBI_KINDS])(const target *, trial *) = {
     [AMBI_GRAD_NORM] = sum_of_products,
     [AMBI_SOFTMAX] = softmax_magnitudes,
     [AMBI_CROSS_ENTROPY] = cross_entropy_magnitudes,
-    [AMBI_LINEAR_CROSS_ENTROPY] = linear_cross_entropy_magnitudes};
+    [AMBI_LINEAR_CROSS_ENTROPY] = linear_cross_entropy_magnitudes,
+    [AMBI_ATTENTION] = attention_magnitudes};
 
 void trial_magnitudes(const target *ref, trial *t) {
   for (int s = 0; s < AMBI_SLOTS; s++)

@@ -58,6 +58,8 @@ void softmax_magnitudes(const target *ref, trial *t);
 /* scale_loss.c: for the cross entropies. */
 void cross_entropy_magnitudes(const target *ref, trial *t);
 void linear_cross_entropy_magnitudes(const target *ref, trial *t);
+/* scale_attention.c: for attention. */
+void attention_magnitudes(const target *ref, trial *t);
 
 /* The error an element of that value, storage dtype and magnitude may have, when arithmetic has unit roundoff u.
  * terms: the sum of the absolute values it is a sum of, |ref| when it is none. */

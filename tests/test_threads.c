@@ -22,6 +22,7 @@ static const char *const large_cases[] = {
     "selective_scan u=2x20x200 delta=2x20x200 a=20x16 b=2x16x200 c=2x16x200 d=20 z=2x20x200 softplus=true",
     "adamw p=50000:f32 g=50000 m=50000:f32 v=50000:f32 lr=1:f32 step=1:i64",
     "grad_norm g=50000 max_norm=1",
+    "attention q=1x4x200x32 k=1x2x250x32 v=1x2x250x32 causal=true lse",
 };
 enum { LARGE_CASES = sizeof large_cases / sizeof *large_cases };
 
