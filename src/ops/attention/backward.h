@@ -147,8 +147,7 @@ static void dq_task(void *context, int64_t task) {
  * -------------------------------------------------------------------------------------------------------- */
 typedef struct {
   matrix k, v, q, q_flipped, dout, dout_flipped; /* k and v flipped, (D, keys); q and dout (queries, D) */
-  matrix rows;
-  tiles x; /* (queries, keys) */
+  tiles x;                                       /* (queries, keys) */
   total dk, dv;
   real keep[WIDTH];
   statistics of;

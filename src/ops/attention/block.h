@@ -60,7 +60,12 @@ static strip row_of(const block *w, int slot, int64_t row) {
 }
 
 /* ---- memory: pieces of one array on the stack ---------------------------------------------------------------- */
-enum { ROOM = (AMBI_REAL == 32 ? 2 : 1) * 96 * 1024 };
+/* What the largest task, that of dk and dv, takes: four flipped blocks, two totals, two blocks of rows, two tiles. */
+#define DEPTH(width) (((width) + MR - 1 + LANES - 1) / LANES * LANES)
+#define NEEDS(width, lanes) \
+  ((8 * DEPTH(width) + 2 * (lanes)) * ((lanes) + LANES) + 2 * (lanes) * (DEPTH(width) + LANES))
+enum { NEEDS_NARROW = NEEDS(ATTENTION_WIDTH / 2, WIDTH), NEEDS_WIDE = NEEDS(ATTENTION_WIDTH, WIDTH / 2) };
+enum { ROOM = (NEEDS_NARROW > NEEDS_WIDE ? NEEDS_NARROW : NEEDS_WIDE) + 16 * 64 }; /* and 16 roundings of take() */
 typedef struct {
   real *at;
 } memory;
@@ -73,12 +78,12 @@ static real *take(memory *m, int64_t n) {
 
 /* One vector more than needed keeps rows from falling on the same cache lines. */
 static matrix take_rows(memory *m, const attention_recipe *r) {
-  int64_t ld = round_up(r->width + MR - 1, VL) + VL;
+  int64_t ld = DEPTH(r->width) + VL;
   return (matrix){take(m, lanes_of(r) * ld), ld};
 }
 static matrix take_flipped(memory *m, const attention_recipe *r) {
   int64_t ld = lanes_of(r) + VL;
-  return (matrix){take(m, round_up(r->width + MR - 1, VL) * ld), ld};
+  return (matrix){take(m, DEPTH(r->width) * ld), ld};
 }
 static matrix take_tile(memory *m, const attention_recipe *r) {
   int64_t ld = lanes_of(r) + VL;
