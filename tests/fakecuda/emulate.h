@@ -174,29 +174,20 @@ EMU_REDUCE(and, a &b)
   static inline void name(T *p, T v) { \
     *p = v;                            \
   }
-EMU_LOAD(__ldg)
-EMU_LOAD(__ldcs)
-EMU_LOAD(__ldcg) EMU_LOAD(__ldca) EMU_LOAD(__ldlu) EMU_LOAD(__ldcv) EMU_STORE(__stcs) EMU_STORE(__stcg)
-    EMU_STORE(__stwb) EMU_STORE(__stwt)
-#define EMU_ATOMIC(T, name, after)  \
-  static inline T name(T *p, T v) { \
-    const T old = *p;               \
-    *p = (after);                   \
-    return old;                     \
-  }
-#define EMU_ATOMICS(T)                                                                                      \
-  EMU_ATOMIC(T, atomicAdd, old + v)                                                                         \
-  EMU_ATOMIC(T, atomicMin, old < v ? old : v)                                                               \
-  EMU_ATOMIC(T, atomicMax, old > v ? old : v) EMU_ATOMIC(T, atomicExch, v) EMU_ATOMIC(T, atomicAnd, old &v) \
-      EMU_ATOMIC(T, atomicOr, old | v) EMU_ATOMIC(T, atomicXor, old ^ v)                                    \
-          EMU_ATOMIC(T, atomicSub, old - v) static inline T                                                 \
-          atomicCAS(T *p, T expected, T v) {                                                                \
-    const T old = *p;                                                                                       \
-    if (old == expected) *p = v;                                                                            \
-    return old;                                                                                             \
-  }
-        EMU_ATOMICS(int) EMU_ATOMICS(unsigned)
-            EMU_ATOMICS(unsigned long long) static inline unsigned atomicInc(unsigned *p, unsigned most) {
+/* clang-format off */
+EMU_LOAD(__ldg) EMU_LOAD(__ldcs) EMU_LOAD(__ldcg) EMU_LOAD(__ldca) EMU_LOAD(__ldlu) EMU_LOAD(__ldcv)
+EMU_STORE(__stcs) EMU_STORE(__stcg) EMU_STORE(__stwb) EMU_STORE(__stwt)
+
+#define EMU_ATOMIC(T, name, after) \
+  static inline T name(T *p, T v) { const T old = *p; *p = (after); return old; }
+#define EMU_ATOMICS(T)                                                                                       \
+  EMU_ATOMIC(T, atomicAdd, old + v) EMU_ATOMIC(T, atomicMin, old < v ? old : v)                              \
+  EMU_ATOMIC(T, atomicMax, old > v ? old : v) EMU_ATOMIC(T, atomicExch, v) EMU_ATOMIC(T, atomicAnd, old & v) \
+  EMU_ATOMIC(T, atomicOr, old | v) EMU_ATOMIC(T, atomicXor, old ^ v) EMU_ATOMIC(T, atomicSub, old - v)       \
+  static inline T atomicCAS(T *p, T expected, T v) { const T old = *p; if (old == expected) *p = v; return old; }
+EMU_ATOMICS(int) EMU_ATOMICS(unsigned) EMU_ATOMICS(unsigned long long)
+    /* clang-format on */
+    static inline unsigned atomicInc(unsigned *p, unsigned most) {
   const unsigned old = *p;
   *p = old >= most ? 0 : old + 1;
   return old;

@@ -10,16 +10,17 @@
   extern "C" double name(double, double) noexcept; \
   extern "C" float name##f(float, float) noexcept; \
   static inline float name(float x, float y) { return __builtin_##name##f(x, y); }
-EMU_MATH1(exp)
-EMU_MATH1(exp2)
-EMU_MATH1(expm1) EMU_MATH1(log) EMU_MATH1(log2) EMU_MATH1(log10) EMU_MATH1(log1p) EMU_MATH1(sin) EMU_MATH1(cos)
-    EMU_MATH1(tan) EMU_MATH1(asin) EMU_MATH1(acos) EMU_MATH1(atan) EMU_MATH1(sinh) EMU_MATH1(cosh) EMU_MATH1(tanh)
-        EMU_MATH1(asinh) EMU_MATH1(acosh) EMU_MATH1(atanh) EMU_MATH1(sqrt) EMU_MATH1(cbrt) EMU_MATH1(fabs)
-            EMU_MATH1(floor) EMU_MATH1(ceil) EMU_MATH1(trunc) EMU_MATH1(rint) EMU_MATH1(round) EMU_MATH1(nearbyint)
-                EMU_MATH1(erf) EMU_MATH1(erfc) EMU_MATH1(lgamma) EMU_MATH1(tgamma) EMU_MATH2(pow) EMU_MATH2(fmod)
-                    EMU_MATH2(atan2) EMU_MATH2(hypot) EMU_MATH2(fmin) EMU_MATH2(fmax) EMU_MATH2(copysign)
-                        EMU_MATH2(fdim) EMU_MATH2(nextafter)
-                            EMU_MATH2(remainder) extern "C" double fma(double, double, double) noexcept;
+/* clang-format off */
+EMU_MATH1(exp) EMU_MATH1(exp2) EMU_MATH1(expm1) EMU_MATH1(log) EMU_MATH1(log2) EMU_MATH1(log10)
+EMU_MATH1(log1p) EMU_MATH1(sin) EMU_MATH1(cos) EMU_MATH1(tan) EMU_MATH1(asin) EMU_MATH1(acos)
+EMU_MATH1(atan) EMU_MATH1(sinh) EMU_MATH1(cosh) EMU_MATH1(tanh) EMU_MATH1(asinh) EMU_MATH1(acosh)
+EMU_MATH1(atanh) EMU_MATH1(sqrt) EMU_MATH1(cbrt) EMU_MATH1(fabs) EMU_MATH1(floor) EMU_MATH1(ceil)
+EMU_MATH1(trunc) EMU_MATH1(rint) EMU_MATH1(round) EMU_MATH1(nearbyint) EMU_MATH1(erf) EMU_MATH1(erfc)
+EMU_MATH1(lgamma) EMU_MATH1(tgamma)
+EMU_MATH2(pow) EMU_MATH2(fmod) EMU_MATH2(atan2) EMU_MATH2(hypot) EMU_MATH2(fmin)
+EMU_MATH2(fmax) EMU_MATH2(copysign) EMU_MATH2(fdim) EMU_MATH2(nextafter) EMU_MATH2(remainder)
+    /* clang-format on */
+    extern "C" double fma(double, double, double) noexcept;
 extern "C" float fmaf(float, float, float) noexcept;
 extern "C" double ldexp(double, int) noexcept;
 extern "C" float ldexpf(float, int) noexcept;
@@ -51,10 +52,11 @@ static inline bool signbit(T x) {
 #define EMU_ORDER(T)                                      \
   static inline T min(T a, T b) { return a < b ? a : b; } \
   static inline T max(T a, T b) { return a > b ? a : b; }
-EMU_ORDER(int)
-EMU_ORDER(unsigned)
-EMU_ORDER(long) EMU_ORDER(unsigned long) EMU_ORDER(long long)
-    EMU_ORDER(unsigned long long) static inline unsigned min(int a, unsigned b) {
+/* clang-format off */
+EMU_ORDER(int) EMU_ORDER(unsigned) EMU_ORDER(long)
+EMU_ORDER(unsigned long) EMU_ORDER(long long) EMU_ORDER(unsigned long long)
+    /* clang-format on */
+    static inline unsigned min(int a, unsigned b) {
   return min((unsigned)a, b);
 }
 static inline unsigned min(unsigned a, int b) { return min(a, (unsigned)b); }

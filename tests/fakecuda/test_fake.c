@@ -12,6 +12,7 @@ enum { N = 1000, BLOCK = 128, BLOCKS = (N + BLOCK - 1) / BLOCK };
 
 /* ---- the functions used, by their signatures -----------------------------------------------------------------------
  */
+/* clang-format off */
 #define DRIVER(F)                                                                                                      \
   F(cuInit, (unsigned))                                                                                                \
   F(cuDriverGetVersion, (int *))                                                                                       \
@@ -47,6 +48,7 @@ enum { N = 1000, BLOCK = 128, BLOCKS = (N + BLOCK - 1) / BLOCK };
   F(nvrtcGetProgramLog, (void *, char *))                                                                       \
   F(nvrtcGetCUBINSize, (void *, size_t *)) F(nvrtcGetCUBIN, (void *, char *)) F(nvrtcDestroyProgram, (void **)) \
       F(nvrtcVersion, (int *, int *))
+/* clang-format on */
 #define DECLARE(name, args) static int(*name) args;
 DRIVER(DECLARE)
 NVRTC(DECLARE)
