@@ -5,13 +5,13 @@
 #include "check.h"
 #include "values.h"
 
-/* ---- NaN: one in an input spoils what the formula says it spoils, and nothing else ------------------- */
-static void try_nan(group *g, trial *t, int slot, int64_t at, double value) {
+/* ---- one odd value in an input spoils what the formula says it spoils, and nothing else --------------- */
+static void try_value(group *g, trial *t, int slot, int64_t at, double value) {
   char err[400], label[96], name[48];
   checker *ck = g->ck;
   double kept = t->in[slot][at];
   t->in[slot][at] = value;
-  snprintf(label, sizeof label, "%s at element %lld of %s", isnan(value) ? "NaN" : "infinity", (long long)at,
+  snprintf(label, sizeof label, "%g at element %lld of %s", value, (long long)at,
            slot_name(&t->op, slot, name, sizeof name));
   ambi_status s = trial_solve(&ck->ref, t, err, sizeof err);
   if (s != AMBI_OK) group_fail(g, t->text, "reference", "[%s] %s: %s", label, ambi_status_name(s), err);
@@ -24,18 +24,27 @@ static void try_nan(group *g, trial *t, int slot, int64_t at, double value) {
   t->in[slot][at] = kept;
 }
 
+/* Tokens that name no row */
+static void try_strays(group *g, trial *t) {
+  int64_t n = ambi_numel(&t->op.t[AMBI_EMBEDDING_TOKENS]);
+  const double stray[] = {(double)t->op.t[AMBI_EMBEDDING_W].shape[0], -1, 1e9, -1e9};
+  for (int i = 0; i < 4 && n > 0; i++) try_value(g, t, AMBI_EMBEDDING_TOKENS, n / 2, stray[i]);
+}
+
 void check_not_finite(group *g, const char *text, const mix *m) {
   trial t;
   char err[400];
   checker *ck = g->ck;
-  if (trial_make(&ck->ref, text, m, (uint64_t)ck->seed, -1, 0, &t, err, sizeof err) == AMBI_OK && t.n <= 500)
+  if (trial_make(&ck->ref, text, m, (uint64_t)ck->seed, -1, 0, &t, err, sizeof err) == AMBI_OK && t.n <= 500) {
+    if (t.op.kind == AMBI_EMBEDDING) try_strays(g, &t);
     for (int s = 0; s < t.info->slots; s++) {
       int slot = t.inputs & AMBI_BIT(s) ? s : t.arriving & AMBI_BIT(s) ? AMBI_GRAD(s) : -1;
       int64_t n = ambi_numel(&t.op.t[s]);
       if (slot < 0 || n == 0 || !value_is_float(t.op.t[s].dtype) || values_overlap(&t.op.t[s])) continue;
-      try_nan(g, &t, slot, n / 2, NAN);
-      if (t.op.kind == AMBI_GRAD_NORM) try_nan(g, &t, slot, n / 2, INFINITY);
+      try_value(g, &t, slot, n / 2, NAN);
+      if (t.op.kind == AMBI_GRAD_NORM) try_value(g, &t, slot, n / 2, INFINITY);
     }
+  }
   trial_free(&t); /* a case that cannot be made has failed in check_kernels already */
 }
 

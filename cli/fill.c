@@ -45,6 +45,12 @@ static double draw_count(rng *r, const ambi_op *op, double low, double high) {
   return n == high ? 1e6 : n;
 }
 
+/* Words, the low ones often: some occur many times, some never. */
+static double draw_token(rng *r, const ambi_op *op, double low, double high) {
+  double u = rng_uniform(r, low, high);
+  return floor((double)op->t[AMBI_EMBEDDING_W].shape[0] * u * u * u);
+}
+
 /* Kinks of piecewise functions lie at multiples of 1/2 here (so do the a and b of the cases): finite differences need a
  * smooth neighbourhood, so nothing comes nearer to one than 1/50. */
 static double off_kinks(double x) {
@@ -81,6 +87,9 @@ static const distribution distributions[] = {
     {"adamw", "skip", draw_integer, 0, 1},
     {"attention", "lengths", draw_length, -1, 1},
     {"grad_norm", "partial", draw_uniform, 0, 9},
+    {"embedding", "tokens", draw_token, 0, 1},
+    {"rope", "positions", draw_integer, -10, 1 << 20}, /* angles of up to a million */
+    {"rope", "frequencies", draw_uniform, 0.001, 1},
 };
 
 static const distribution *find_distribution(const char *op, const char *slot) {

@@ -166,6 +166,34 @@ static void adamw_magnitudes(const target *ref, trial *t) {
   }
 }
 
+/* ---- embedding: y is a copy, dw a sum -------------------------------------------------------------- */
+static void embedding_magnitudes(const target *ref, trial *t) {
+  double *in[AMBI_SLOTS];
+  if (!t->differentiable) return;
+  absolute_inputs(t, AMBI_BIT(AMBI_EMBEDDING_TOKENS), in);
+  add_answer(ref, t, &t->op, AMBI_BACKWARD, in);
+  free_all(in);
+}
+
+/* ---- rope: y1 = x1 cos - x2 sin, y2 = x2 cos + x1 sin ------------------------------------------------ */
+/* cos and sin are at most 1, so y1 and y2 have terms of |x1| + |x2|. Angles are products in double by definition, the
+ * reference's and a kernel's alike: however large, they add nothing. Channels that do not rotate are copied. */
+static void rope_pairs(const trial *t, const double *in, double *mag) {
+  const ambi_tensor *x = &t->op.t[AMBI_ROPE_X];
+  int64_t channels = x->shape[x->ndim - 1], dims = t->op.u.rope.dims ? t->op.u.rope.dims : channels;
+  int64_t next = t->op.u.rope.interleaved ? 1 : dims / 2; /* from x1 to x2 */
+  for (int64_t i = 0; i < numel(t, AMBI_ROPE_X); i++) {
+    int64_t k = i % channels, second = next == 1 ? k % 2 : k >= next;
+    if (k < dims) mag[i] = fabs(in[i]) + fabs(in[second ? i - next : i + next]);
+  }
+}
+
+static void rope_magnitudes(const target *ref, trial *t) {
+  (void)ref;
+  rope_pairs(t, t->in[AMBI_ROPE_X], t->mag[AMBI_ROPE_Y]);
+  if (t->differentiable) rope_pairs(t, t->in[AMBI_GRAD(AMBI_ROPE_Y)], t->mag[AMBI_GRAD(AMBI_ROPE_X)]);
+}
+
 static void (*const magnitudes[AMBI_KINDS])(const target *, trial *) = {
     [AMBI_UNARY] = unary_magnitudes,
     [AMBI_GATED] = gated_magnitudes,
@@ -183,7 +211,10 @@ static void (*const magnitudes[AMBI_KINDS])(const target *, trial *) = {
     [AMBI_SOFTMAX] = softmax_magnitudes,
     [AMBI_CROSS_ENTROPY] = cross_entropy_magnitudes,
     [AMBI_LINEAR_CROSS_ENTROPY] = linear_cross_entropy_magnitudes,
-    [AMBI_ATTENTION] = attention_magnitudes};
+    [AMBI_EMBEDDING] = embedding_magnitudes,
+    [AMBI_ROPE] = rope_magnitudes,
+    [AMBI_ATTENTION] = attention_magnitudes,
+};
 
 void trial_magnitudes(const target *ref, trial *t) {
   for (int s = 0; s < AMBI_SLOTS; s++)

@@ -32,6 +32,10 @@ static const char *const good_cases[] = {
     "cross_entropy logits=3x40x64 target=3x40:i64 reduction=each softcap=3 z_loss=0.1",
     "linear_cross_entropy x=5x9 w=33x9 b=33 target=5:i32 lse label_smoothing=0.1",
     "linear_cross_entropy x=3x40x16 w=70x16 target=3x40:i64 reduction=each softcap=3",
+    "embedding tokens=3x20 w=50x33",
+    "embedding tokens=400:i64 w=9x20",
+    "rope x=2x3x17x24 positions=2x17 frequencies=8:f32 dims=16",
+    "rope x=3x40x66 interleaved=true theta=500000 offset=9",
     "attention q=2x4x9x8 k=2x2x11x8 v=2x2x11x8 lengths=2 causal=true softcap=2 lse",
     "attention q=1x2x110x16@3520,16,32,1 k=1x2x100x16 v=1x2x100x16 window=40",
 };

@@ -197,6 +197,6 @@ ambi_status make_problem(const ambi_op *op, problem *p) {
   p->sums = AMBI_NONE;
   TRY(p->def->recipe(p));
   if (p->sums == AMBI_NONE) p->sums = p->compute;
-  p->bytes = least_bytes(p);
+  if (p->bytes == 0) p->bytes = least_bytes(p);
   return AMBI_OK;
 }

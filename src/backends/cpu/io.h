@@ -193,6 +193,28 @@ static void strip_put(const strip *s, int64_t i, int64_t n, const real *v) {
   }
 }
 
+/* to[i ..] = from[j ..], n elements; the bytes themselves where both are stored alike */
+static inline void strip_copy(const strip *to, int64_t i, const strip *from, int64_t j, int64_t n) {
+  int64_t bytes = n * dtype_bytes(to->dtype);
+  bool alike = to->dtype == from->dtype && to->stride == 1 && from->stride == 1 && !to->accumulate;
+  TILE_OF_REALS tile[TILE];
+  if (alike && strip_at(to, i) == strip_at(from, j)) return;
+  if (alike && to->stream)
+    stream_bytes(strip_at(to, i), strip_at(from, j), bytes);
+  else if (alike)
+    memcpy(strip_at(to, i), strip_at(from, j), (size_t)bytes);
+  for (int64_t k = 0; k < n && !alike; k += TILE)
+    strip_put(to, i + k, min64(TILE, n - k), strip_in(from, j + k, min64(TILE, n - k), tile));
+}
+
+/* Element `offset` of an integer slot. */
+static inline int64_t integer_at(const cpu_call *c, int slot, int64_t offset) {
+  const void *at = c->at[slot];
+  if (c->p->t[slot].dtype == AMBI_I64) return ((const int64_t *)at)[offset];
+  if (c->p->t[slot].dtype == AMBI_I32) return ((const int32_t *)at)[offset];
+  return ((const uint8_t *)at)[offset];
+}
+
 /* One element of a slot, as a real. */
 static inline real strip_get(const strip *s, int64_t i) {
   real v;
