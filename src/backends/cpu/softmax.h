@@ -43,14 +43,15 @@ INLINE real row_max(int kind, const strip *x, logit_map f, int64_t cols) {
   return max;
 }
 
-/* `below`: whether that sum is wanted too */
-INLINE row_stats row_stats_of(int kind, const strip *x, logit_map f, int64_t cols, bool below) {
+/* `below`: whether that sum is wanted too. kept: where the e^(l - max) are left, or NULL. */
+INLINE row_stats row_stats_of(int kind, const strip *x, logit_map f, int64_t cols, bool below, real *kept) {
   row_stats s = {.max = row_max(kind, x, f, cols)};
-  TILE_OF_REALS x_tile[TILE], t[TILE];
+  TILE_OF_REALS x_tile[TILE], t_tile[TILE];
   cascade sum = {.count = 0}, drop = {.count = 0};
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);
     const void *xi = view_in(kind, x, i, n, x_tile);
+    real *t = kept ? kept + i : t_tile;
     FOR_LANES(k, n, { v_put(t + k, logit_of(f, get(kind, xi, k, left)) - s.max, left); });
     if (below) cascade_add(&drop, sum_tile(t, n));
     FOR_LANES(k, n, { v_put(t + k, m_exp(v_get(t + k, left)), left); });
