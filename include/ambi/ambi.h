@@ -1,6 +1,6 @@
 /* ambi.h -- neural-network kernels that run forwards and backwards, behind one Plan API.
  *
- *   ambi_device *dev;   ambi_device_open("cpu", NULL, &dev);           "cpu", or "ref": the f64 reference
+ *   ambi_device *dev;   ambi_device_open("cpu", NULL, &dev);           or "cuda:0", "ref" (the f64 reference)
  *   ambi_op op = { .kind = AMBI_RMSNORM, .pass = AMBI_BACKWARD };
  *   op.t[AMBI_RMSNORM_X] = ambi_dense(AMBI_BF16, 2, (int64_t[]){4096, 1024});
  *   op.t[AMBI_RMSNORM_W] = ambi_dense(AMBI_BF16, 1, (int64_t[]){1024});
@@ -64,6 +64,7 @@ typedef enum { AMBI_FORWARD = 0, AMBI_BACKWARD } ambi_pass;
 typedef struct ambi_device ambi_device; /* opaque; _open/_create make, _close/_destroy free          */
 typedef struct ambi_stream ambi_stream;
 typedef struct ambi_plan ambi_plan;
+typedef struct ambi_graph ambi_graph;
 
 AMBI_API uint32_t ambi_version(void);          /* of the library at run time                         */
 AMBI_API const char *ambi_error(void);         /* a sentence: slot, expected, actual. Never NULL     */
@@ -95,8 +96,11 @@ AMBI_API int64_t ambi_span(const ambi_tensor *t);
 typedef struct {
   void *native;          /* adopt a CUcontext or WGPUDevice; NULL: make one                          */
   int32_t threads;       /* CPU: 0 = all cores                                                       */
-  const char *max_isa;   /* CPU: cap dispatch ("baseline", "avx2", "avx512", ..), for tests          */
-  const char *cache_dir; /* compiled kernels; NULL = the user's cache folder                         */
+  const char *max_isa;   /* for tests. CPU: cap dispatch ("baseline", "avx2", "avx512", ..); CUDA: a text for
+                            every plan ("special"), or few that serve all ("general")                 */
+  const char *cache_dir; /* compiled kernels; NULL = the user's cache folder, "" = keep none         */
+  void (*notify)(void *context, const char *what); /* told before work that takes long: compiling    */
+  void *notify_context;
 } ambi_device_options;
 
 typedef struct {
@@ -238,6 +242,14 @@ AMBI_API ambi_tensor ambi_plan_tensor(const ambi_plan *p, int slot); /* as descr
 AMBI_API const char *ambi_plan_source(const ambi_plan *p);          /* the CUDA or WGSL text, or NULL          */
 /* stream NULL: the device's own. */
 AMBI_API ambi_status ambi_run(const ambi_plan *p, ambi_stream *s, const ambi_buf *slots, size_t n, ambi_buf workspace);
+
+/* ---- graphs: what runs on a stream between record and recorded is kept instead of run, and replayed as one ------
+ * Buffers are those of the recording, so what changes from step to step (a learning rate) lives in device memory.
+ * AMBI_UNSUPPORTED on devices that have none.                                                                   */
+AMBI_API ambi_status ambi_record(ambi_stream *s);
+AMBI_API ambi_status ambi_recorded(ambi_stream *s, ambi_graph **out);
+AMBI_API ambi_status ambi_replay(const ambi_graph *g, ambi_stream *s);
+AMBI_API void ambi_graph_destroy(ambi_graph *g);
 
 /* ---- reflection: bindings, docs, `ambi info` and the test harness are driven by this, not by hand -- */
 enum {

@@ -1,6 +1,6 @@
 /* backends.c -- the devices this build has, in the order `ambi info` lists them. */
 #include "core/core.h"
 
-extern const backend cpu_backend, ref_backend;
+extern const backend cpu_backend, cuda_backend, ref_backend;
 
-const backend *const backends[] = {&cpu_backend, &ref_backend, NULL};
+const backend *const backends[] = {&cpu_backend, &cuda_backend, &ref_backend, NULL};

@@ -107,9 +107,14 @@ typedef struct backend {
   ambi_status (*upload)(ambi_stream *s, ambi_buf dst, const void *src, size_t bytes);
   ambi_status (*download)(ambi_stream *s, void *dst, ambi_buf src, size_t bytes);
   ambi_status (*wait)(ambi_stream *s);
+  ambi_status (*record)(ambi_stream *s); /* NULL: the device records no graphs */
+  ambi_status (*recorded)(ambi_stream *s, ambi_graph *g);
+  ambi_status (*replay)(const ambi_graph *g, ambi_stream *s);
+  void (*forget)(ambi_graph *g);
   bool (*has_kernel)(const ambi_device *dev, const problem *p);
   ambi_status (*plan)(ambi_device *dev, ambi_plan *plan); /* plan->p is set: choose, name, size    */
   void (*unplan)(ambi_plan *plan);
+  const char *(*source)(const ambi_plan *plan); /* NULL: nothing here compiles text */
   ambi_status (*run)(const ambi_plan *plan, ambi_stream *s, const ambi_buf *slots, ambi_buf workspace);
   bool (*kernel)(const ambi_device *dev, int32_t index, ambi_kernel_info *info); /* false past the last */
 } backend;
@@ -122,6 +127,11 @@ struct ambi_device {
   void *impl;
 };
 struct ambi_stream {
+  ambi_device *dev;
+  void *impl;
+  bool adopted; /* the caller's own */
+};
+struct ambi_graph {
   ambi_device *dev;
   void *impl;
 };

@@ -62,8 +62,7 @@ ambi_tensor ambi_plan_tensor(const ambi_plan *plan, int slot) {
 }
 
 const char *ambi_plan_source(const ambi_plan *plan) {
-  (void)plan;
-  return NULL; /* no backend here compiles text */
+  return plan && plan->dev->be->source ? plan->dev->be->source(plan) : NULL;
 }
 
 /* ---- run: buffers are there, aligned, and do not overlap ---------------------------------------- */

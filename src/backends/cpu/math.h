@@ -8,10 +8,12 @@
  * Coefficients are minimax fits (Remez); each comment gives the interval and the largest relative error.            */
 #ifndef AMBI_MATH_H
 #define AMBI_MATH_H
+#ifndef AMBI_TEXT /* compiled at run time, one lane at a time: cuda/scalar.cu stands in for simd.h */
 #include "simd.h"
 
 #define let                 const vr
 #define pick(no, yes, cond) v_select(cond, yes, no)
+#endif
 
 static inline vr m_min(vr v, vr limit) { return v_min(v, limit); }
 static inline vr m_max(vr v, vr limit) { return v_max(v, limit); }
@@ -21,8 +23,8 @@ static inline vr m_sqrt(vr v) { return v_sqrt(v); }
 static inline vr m_rsqrt(vr v) { return K(1.0) / v_sqrt(v); }
 static inline vr m_rcp(vr v) { return K(1.0) / v; }
 static inline vr m_copysign(vr size, vr sign) {
-  const vi s = (vi)K(-0.0);
-  return (vr)(((vi)size & ~s) | ((vi)sign & s));
+  const vi s = v_bits(K(-0.0));
+  return v_from_bits((v_bits(size) & ~s) | (v_bits(sign) & s));
 }
 
 #if AMBI_REAL == 64
@@ -86,7 +88,8 @@ typedef struct {
 static inline logit m_logit(vr t) {
   t = m_clamp(t, K(-174.0), K(41.0));
   const vr n = v_rint(t * K(1.4426950408889634));
-  return (logit){n, (n * K(0.693145751953125) - t) + n * K(1.42860682030941723e-6)};
+  const logit l = {n, (n * K(0.693145751953125) - t) + n * K(1.42860682030941723e-6)};
+  return l;
 }
 
 /* t = x (p + q x^2), in units of ln2. Rounded once it would cost e^-t |t| ulp, so w = p + q x^2 gets a second part:
@@ -99,7 +102,8 @@ static inline logit m_logit_cubic(vr x, double p, double q) {
   const vr w = v_fma(K(q_hi), x2, K(p_hi));
   const vr lost = K(q_hi) * x2_lo + (K(qd - (double)q_hi) * x2 + K(pd - (double)p_hi));
   const vr w_lo = v_fma(K(q_hi), x2, K(p_hi) - w) + lost, n = v_rint(v * w);
-  return (logit){n, (v_fma(-v, w, n) - v * w_lo) * K(0.69314718055994531)};
+  const logit l = {n, (v_fma(-v, w, n) - v * w_lo) * K(0.69314718055994531)};
+  return l;
 }
 
 /* k / (1 + e^r 2^-n) = k 2^n / (2^n + e^r) */
@@ -116,10 +120,10 @@ static inline vr m_gate_grad(vr k, vr g, logit t) {
 
 /* log x = log m + e ln2, m in [sqrt 1/2, sqrt 2]; log(1 + f) = f - f^2/2 + f^3 q(f), 2^-27.3. */
 static inline vr m_log(vr x) {
-  const vi tiny = x < K(1.17549435e-38); /* denormal: scaled up by 2^23 */
+  const v_mask tiny = x < K(1.17549435e-38); /* denormal: scaled up by 2^23 */
   const vi root_half = v_bits(K(0.70710678118654752));
   const vi b = v_bits(v_select(tiny, x * K(8388608.0), x)) - root_half;
-  const vr e = __builtin_convertvector(b >> 23, vr) - v_select(tiny, K(23.0), K(0.0));
+  const vr e = v_real(b >> 23) - v_select(tiny, K(23.0), K(0.0));
   const vr f = v_from_bits((b & 0x7fffff) + root_half) - K(1.0);
   const vr q = K(0.333333316089392706) +
                f * (K(-0.250008196255308867) +
@@ -194,6 +198,10 @@ static inline vr m_erf(vr x) {
 
 /* ---- sine, cosine ---------------------------------------------------------------------------------------- */
 
+#ifdef AMBI_TEXT
+static inline vr m_sin(vr x) { return sinf(x); } /* right to 2 ulp */
+static inline vr m_cos(vr x) { return cosf(x); }
+#else
 typedef double vd __attribute__((vector_size(2 * VBYTES)));
 
 /* r = x - n pi/2, |r| <= pi/4, in double: pi/2 is a 33-bit head, whose multiples are exact, and a tail. |n| < 2^20. */
@@ -231,6 +239,7 @@ static inline vr sine_any(vr x, int shift) {
 }
 static inline vr m_sin(vr x) { return v_select(v_abs(x) < K(1e-4), x, sine_any(x, 0)); }
 static inline vr m_cos(vr x) { return sine_any(x, 1); }
+#endif
 
 #endif /* AMBI_REAL == 32 */
 #endif

@@ -38,6 +38,7 @@ typedef int32_t ireal;
 
 typedef real vr __attribute__((vector_size(VBYTES)));
 typedef ireal vi __attribute__((vector_size(VBYTES)));
+typedef vi v_mask; /* what comparing gives: all ones = true */
 typedef real vr_loose __attribute__((vector_size(VBYTES), aligned(sizeof(real)), may_alias)); /* unaligned access */
 
 #define K(c) v_splat((real)(c)) /* a constant of the formula, in the precision of the kernel */
@@ -72,6 +73,7 @@ static inline vr v_first(vr v, int64_t n) { return v_first_or(v, n, 0); }
 
 static inline vi v_bits(vr v) { return (vi)v; }
 static inline vr v_from_bits(vi v) { return (vr)v; }
+static inline vr v_real(vi v) { return __builtin_convertvector(v, vr); }
 
 /* pick(no, yes, cond): the shared spelling of a lane-wise choice. Both sides are evaluated. */
 static inline vr v_select(vi cond, vr yes, vr no) {

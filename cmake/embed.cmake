@@ -1,0 +1,30 @@
+# embed.cmake -- kernel texts as C strings: `const char NAME_cu[]`, NAME the op's folder or the file's own name.
+#
+# As a function it makes the rule; run as a script (-P) it writes the file. Quoted #include lines are for the reader's
+# editor: the library puts the pieces together itself.
+if(CMAKE_SCRIPT_MODE_FILE)
+  file(READ ${TEXT} bytes HEX)
+  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${bytes}")
+  file(WRITE ${OUT} "extern const char ${NAME}[];\nconst char ${NAME}[] = {${bytes}0};\n")
+  return()
+endif()
+
+function(embed_texts out)
+  set(sources)
+  foreach(text ${ARGN})
+    get_filename_component(name ${text} NAME_WE)
+    get_filename_component(folder ${text} DIRECTORY)
+    get_filename_component(folder ${folder} NAME)
+    if(name STREQUAL cuda)
+      set(name ${folder})
+    endif()
+    set(file ${PROJECT_BINARY_DIR}/text/${name}_cu.c)
+    add_custom_command(
+      OUTPUT ${file}
+      COMMAND ${CMAKE_COMMAND} -DTEXT=${text} -DNAME=${name}_cu -DOUT=${file} -P ${PROJECT_SOURCE_DIR}/cmake/embed.cmake
+      DEPENDS ${text} ${PROJECT_SOURCE_DIR}/cmake/embed.cmake
+      VERBATIM)
+    list(APPEND sources ${file})
+  endforeach()
+  set(${out} ${sources} PARENT_SCOPE)
+endfunction()

@@ -1,0 +1,149 @@
+/* api.c -- finding libcuda, libnvrtc and libcublasLt: in $AMBI_CUDA_LIBRARIES, where the system looks, in $CUDA_HOME,
+ * and in the packages that pip installs beside PyTorch. */
+#include "backends/cuda/api.h"
+
+#include <dlfcn.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+  const char *names[4]; /* newest first */
+  const char *missing;
+} libraries[CUDA_LIBS] = {
+    [LIB_DRIVER] = {{"libcuda.so.1", "libcuda.so"}, "no NVIDIA driver (libcuda.so.1); install the driver of the GPU"},
+    [LIB_COMPILER] =
+        {{"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"},
+         "no NVRTC (libnvrtc.so.13 or .12), which compiles the kernels; `pip install nvidia-cuda-nvrtc`, or "
+         "set CUDA_HOME to a CUDA toolkit"},
+    [LIB_BLAS] = {{"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"},
+                  "no cuBLASLt (libcublasLt.so.13 or .12): linear uses ambi's own kernel; `pip install nvidia-cublas`, "
+                  "or set CUDA_HOME to a CUDA toolkit"},
+};
+
+/* Folders that are looked through in order: an environment variable, and a pattern below it. */
+static const struct {
+  const char *variable, *below;
+} places[] = {
+    {"AMBI_CUDA_LIBRARIES", "/"},
+    {NULL, ""}, /* the system's own search */
+    {"CUDA_HOME", "/lib64/"},
+    {"CUDA_PATH", "/lib64/"},
+    {"VIRTUAL_ENV", "/lib/python3*/site-packages/nvidia/*/lib/"},
+    {"CONDA_PREFIX", "/lib/"},
+    {"CONDA_PREFIX", "/lib/python3*/site-packages/nvidia/*/lib/"},
+    {"HOME", "/.local/lib/python3*/site-packages/nvidia/*/lib/"},
+    {"", "/usr/local/cuda/lib64/"},
+    {"", "/usr/lib/python3/dist-packages/nvidia/*/lib/"},
+    {"", "/usr/local/lib/python3*/*-packages/nvidia/*/lib/"},
+};
+
+static void *open_pattern(const char *pattern, char *found, size_t n) {
+  glob_t g;
+  void *handle = NULL;
+  if (glob(pattern, 0, NULL, &g)) return NULL;
+  for (size_t i = 0; i < g.gl_pathc && !handle; i++) {
+    handle = dlopen(g.gl_pathv[i], RTLD_NOW | RTLD_LOCAL);
+    if (handle) snprintf(found, n, "%s", g.gl_pathv[i]);
+  }
+  globfree(&g);
+  return handle;
+}
+
+static void *open_in(size_t place, const char *name, char *found, size_t n) {
+  const char *variable = places[place].variable, *value;
+  char pattern[1024];
+  if (!variable) {
+    snprintf(found, n, "%s", name);
+    return dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  }
+  value = *variable ? getenv(variable) : "";
+  if (!value || (*variable && !*value)) return NULL;
+  int length = snprintf(pattern, sizeof pattern, "%s%s%s", value, places[place].below, name);
+  return length < (int)sizeof pattern ? open_pattern(pattern, found, n) : NULL;
+}
+
+static void open_library(cuda_api *api, cuda_lib lib) {
+  for (size_t place = 0; place < sizeof places / sizeof *places; place++)
+    for (int i = 0; i < 4 && libraries[lib].names[i]; i++) {
+      api->handle[lib] = open_in(place, libraries[lib].names[i], api->found[lib], sizeof api->found[lib]);
+      if (api->handle[lib]) return;
+    }
+  snprintf(api->found[lib], sizeof api->found[lib], "%s", libraries[lib].missing);
+}
+
+/* The function, or NULL and a note that the library is of no use. */
+static void *symbol(cuda_api *api, cuda_lib lib, const char *name) {
+  if (!api->handle[lib]) return NULL;
+  void *f = dlsym(api->handle[lib], name);
+  if (f) return f;
+  char where[300];
+  snprintf(where, sizeof where, "%.250s", api->found[lib]);
+  snprintf(api->found[lib], sizeof api->found[lib], "%s has no function %s: it is too old", where, name);
+  dlclose(api->handle[lib]);
+  api->handle[lib] = NULL;
+  return NULL;
+}
+
+#define LOAD(lib, name)            *(void **)&api->name = symbol(api, lib, #name);
+#define DRIVER(name, parameters)   LOAD(LIB_DRIVER, name)
+#define COMPILER(name, parameters) LOAD(LIB_COMPILER, name)
+#define BLAS(name, parameters)     LOAD(LIB_BLAS, name)
+static void load_symbols(cuda_api *api){
+#include "backends/cuda/api.def"
+    LOAD(LIB_BLAS, cublasLtGetVersion)}
+#undef DRIVER
+#undef COMPILER
+#undef BLAS
+
+ambi_status api_load(cuda_api *api) {
+  memset(api, 0, sizeof *api);
+  for (int lib = 0; lib < CUDA_LIBS; lib++) open_library(api, (cuda_lib)lib);
+  load_symbols(api);
+  if (api->handle[LIB_DRIVER]) return AMBI_OK;
+  return fail(AMBI_NO_DEVICE, "cuda: %s", api->found[LIB_DRIVER]);
+}
+
+void api_unload(cuda_api *api) {
+  for (int lib = 0; lib < CUDA_LIBS; lib++)
+    if (api->handle[lib]) dlclose(api->handle[lib]);
+  memset(api->handle, 0, sizeof api->handle);
+}
+
+/* ---- errors -------------------------------------------------------------------------------------------------------
+ */
+static const struct {
+  int error;
+  ambi_status status;
+} meanings[] = {
+    {2, AMBI_NO_MEMORY},     /* out of memory                                           */
+    {3, AMBI_NO_DEVICE},     /* not initialised: no GPU, or a driver that does not fit  */
+    {34, AMBI_NO_DEVICE},    /* a stub of the driver                                    */
+    {46, AMBI_NO_DEVICE},    /* busy: used exclusively by somebody                      */
+    {100, AMBI_NO_DEVICE},   /* no device                                               */
+    {101, AMBI_NO_DEVICE},   /* no such device                                          */
+    {803, AMBI_NO_DEVICE},   /* driver and library do not fit                           */
+    {4, AMBI_DEVICE_LOST},   /* the driver is shutting down                             */
+    {214, AMBI_DEVICE_LOST}, /* uncorrectable memory error                              */
+    {226, AMBI_DEVICE_LOST}, /* link error                                              */
+    {700, AMBI_DEVICE_LOST}, /* illegal address: the context is gone                    */
+    {701, AMBI_UNSUPPORTED}, /* out of registers or shared memory                       */
+    {702, AMBI_TIMEOUT},     /* the display's watchdog                                  */
+    {708, AMBI_DEVICE_LOST}, {709, AMBI_DEVICE_LOST}, {710, AMBI_DEVICE_LOST}, {714, AMBI_DEVICE_LOST},
+    {715, AMBI_DEVICE_LOST}, {716, AMBI_DEVICE_LOST}, {717, AMBI_DEVICE_LOST}, {718, AMBI_DEVICE_LOST},
+    {719, AMBI_DEVICE_LOST}, /* a launch failed: the context is gone                     */
+    {999, AMBI_DEVICE_LOST},
+};
+
+ambi_status api_check(const cuda_api *api, int error, const char *what) {
+  const char *text = NULL, *name = NULL;
+  ambi_status status = AMBI_INVALID;
+  if (error == 0) return AMBI_OK;
+  for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++)
+    if (meanings[i].error == error) status = meanings[i].status;
+  if (api->cuGetErrorString(error, &text) || !text) text = "unknown error";
+  if (api->cuGetErrorName(error, &name) || !name) name = "";
+  return fail(status, "cuda: %s: %s (%s%s%d)%s", what, text, name, *name ? ", " : "", error,
+              status == AMBI_DEVICE_LOST ? "; the context is lost: close the device and open it again" : "");
+}

@@ -1,0 +1,202 @@
+/* cache.c -- compiled modules: in memory while the device is open, on disk across runs.
+ *
+ * A file is HEADER | SHA-256 of the key | SHA-256 of the code | code. The key is everything the code depends on: text,
+ * architecture, compiler, version. What does not match is compiled again. Files appear whole, by rename, so that any
+ * number of processes may use one folder. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "backends/cuda/cuda.h"
+#include "core/sha256.h"
+
+typedef struct entry {
+  struct entry *next;
+  unsigned char key[32];
+  cuda_module module;
+} entry;
+
+enum { BUCKETS = 256 };
+struct module_cache {
+  pthread_mutex_t lock;
+  entry *bucket[BUCKETS];
+};
+
+static const char header[16] = "ambi kernel 1\n";
+
+/* ---- disk -------------------------------------------------------------------------------------------------------- */
+static void file_name(const char *dir, const unsigned char key[32], char *out, size_t n) {
+  int used = snprintf(out, n, "%s/", dir);
+  for (int i = 0; i < 32 && used > 0 && (size_t)used < n; i++)
+    used += snprintf(out + used, n - (size_t)used, "%02x", key[i]);
+}
+
+static void digest_of(const image *code, unsigned char digest[32]) {
+  sha256 s;
+  sha256_begin(&s);
+  sha256_add(&s, code->bytes, code->size);
+  sha256_end(&s, digest);
+}
+
+static bool read_exactly(FILE *f, void *to, size_t n) { return fread(to, 1, n, f) == n; }
+
+static bool read_file(FILE *f, const unsigned char key[32], image *out) {
+  char head[sizeof header];
+  unsigned char digests[64], actual[32];
+  if (!read_exactly(f, head, sizeof head) || memcmp(head, header, sizeof head)) return false;
+  if (!read_exactly(f, digests, sizeof digests) || memcmp(digests, key, 32)) return false;
+  if (fseek(f, 0, SEEK_END)) return false;
+  long size = ftell(f) - (long)(sizeof head + sizeof digests);
+  if (size <= 0 || fseek(f, (long)(sizeof head + sizeof digests), SEEK_SET)) return false;
+  *out = (image){malloc((size_t)size), (size_t)size};
+  if (out->bytes && read_exactly(f, out->bytes, out->size)) {
+    digest_of(out, actual);
+    if (!memcmp(actual, digests + 32, 32)) return true;
+  }
+  free(out->bytes);
+  return false;
+}
+
+bool disk_read(const char *dir, const unsigned char key[32], image *out) {
+  char name[700];
+  if (!*dir) return false;
+  file_name(dir, key, name, sizeof name);
+  FILE *f = fopen(name, "rb");
+  if (!f) return false;
+  bool good = read_file(f, key, out);
+  fclose(f);
+  return good;
+}
+
+/* mkdir -p */
+static void make_folder(const char *dir) {
+  char path[600];
+  snprintf(path, sizeof path, "%s", dir);
+  for (char *c = path + 1; *c; c++)
+    if (*c == '/') {
+      *c = 0;
+      mkdir(path, 0777);
+      *c = '/';
+    }
+  mkdir(path, 0777);
+}
+
+/* A cache that cannot be written costs time, not correctness: failures are silent. */
+void disk_write(const char *dir, const unsigned char key[32], const image *in) {
+  char name[700], temporary[740];
+  unsigned char digest[32];
+  if (!*dir) return;
+  make_folder(dir);
+  file_name(dir, key, name, sizeof name);
+  snprintf(temporary, sizeof temporary, "%s.XXXXXX", name);
+  int fd = mkstemp(temporary);
+  FILE *f = fd >= 0 ? fdopen(fd, "wb") : NULL;
+  if (!f) {
+    if (fd >= 0) close(fd), unlink(temporary);
+    return;
+  }
+  digest_of(in, digest);
+  bool good = fwrite(header, sizeof header, 1, f) == 1 && fwrite(key, 32, 1, f) == 1 && fwrite(digest, 32, 1, f) == 1 &&
+              fwrite(in->bytes, in->size, 1, f) == 1;
+  good = fclose(f) == 0 && good;
+  if (!good || rename(temporary, name)) unlink(temporary);
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
+module_cache *modules_new(void) {
+  module_cache *c = calloc(1, sizeof *c);
+  if (c) pthread_mutex_init(&c->lock, NULL);
+  return c;
+}
+
+void modules_free(cuda_device *d) {
+  module_cache *c = d->modules;
+  if (!c) return;
+  for (int i = 0; i < BUCKETS; i++)
+    while (c->bucket[i]) {
+      entry *e = c->bucket[i];
+      c->bucket[i] = e->next;
+      d->api.cuModuleUnload(e->module.handle);
+      free(e->module.source);
+      free(e);
+    }
+  pthread_mutex_destroy(&c->lock);
+  free(c);
+  d->modules = NULL;
+}
+
+static entry *find(module_cache *c, const unsigned char key[32]) {
+  pthread_mutex_lock(&c->lock);
+  entry *e = c->bucket[key[0]];
+  while (e && memcmp(e->key, key, 32)) e = e->next;
+  pthread_mutex_unlock(&c->lock);
+  return e;
+}
+
+/* Keeps `made`, or what another thread was first to make. */
+static entry *keep(cuda_device *d, entry *made) {
+  entry *first = find(d->modules, made->key);
+  if (first) {
+    d->api.cuModuleUnload(made->module.handle);
+    free(made->module.source);
+    free(made);
+    return first;
+  }
+  pthread_mutex_lock(&d->modules->lock);
+  made->next = d->modules->bucket[made->key[0]];
+  d->modules->bucket[made->key[0]] = made;
+  pthread_mutex_unlock(&d->modules->lock);
+  return made;
+}
+
+static void make_key(const cuda_device *d, const char *source, bool hopper, unsigned char key[32]) {
+  char with[160];
+  sha256 s;
+  compile_key(d, hopper, with, sizeof with);
+  sha256_begin(&s);
+  sha256_add(&s, with, strlen(with) + 1);
+  sha256_add(&s, source, strlen(source));
+  sha256_end(&s, key);
+}
+
+static ambi_status load(cuda_device *d, entry *e, bool hopper) {
+  image code;
+  if (disk_read(d->cache_dir, e->key, &code)) {
+    int error = d->api.cuModuleLoadData(&e->module.handle, code.bytes);
+    free(code.bytes);
+    if (error == 0) return AMBI_OK; /* else: of another driver perhaps; compile it again */
+  }
+  if (d->notify) d->notify(d->notify_context, "compiling kernels for this GPU; they are kept for the next time");
+  TRY(compile_text(d, e->module.source, hopper, &code));
+  disk_write(d->cache_dir, e->key, &code);
+  int error = d->api.cuModuleLoadData(&e->module.handle, code.bytes);
+  free(code.bytes);
+  return api_check(&d->api, error, "loading a kernel");
+}
+
+ambi_status module_get(cuda_device *d, char *source, bool hopper, const cuda_module **out) {
+  unsigned char key[32];
+  make_key(d, source, hopper, key);
+  entry *e = find(d->modules, key);
+  if (e) {
+    free(source);
+    *out = &e->module;
+    return AMBI_OK;
+  }
+  e = calloc(1, sizeof *e);
+  if (!e) return free(source), fail(AMBI_NO_MEMORY, "cuda: no memory for a kernel");
+  memcpy(e->key, key, sizeof key);
+  e->module.source = source;
+  ambi_status s = load(d, e, hopper);
+  if (s != AMBI_OK) {
+    free(source);
+    free(e);
+    return s;
+  }
+  *out = &keep(d, e)->module;
+  return AMBI_OK;
+}

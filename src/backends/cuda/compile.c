@@ -1,0 +1,69 @@
+/* compile.c -- kernel text to machine code for this GPU, by NVRTC. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backends/cuda/cuda.h"
+
+/* The newest architecture the compiler knows that this GPU can run; an older one is given as PTX, which the driver
+ * translates. */
+static int target_arch(const cuda_device *d) {
+  int count = 0, archs[64], best = 0;
+  if (d->api.nvrtcGetNumSupportedArchs(&count) || count <= 0 || count > 64) return d->arch;
+  if (d->api.nvrtcGetSupportedArchs(archs)) return d->arch;
+  for (int i = 0; i < count; i++)
+    if (archs[i] <= d->arch && archs[i] > best) best = archs[i];
+  return best ? best : d->arch;
+}
+
+static void arch_option(const cuda_device *d, bool hopper, char *out, size_t n) {
+  int arch = target_arch(d);
+  snprintf(out, n, "--gpu-architecture=%s_%d%s", arch == d->arch ? "sm" : "compute", arch, hopper ? "a" : "");
+}
+
+void compile_key(const cuda_device *d, bool hopper, char *out, size_t n) {
+  char arch[64];
+  int major = 0, minor = 0;
+  arch_option(d, hopper, arch, sizeof arch);
+  if (d->api.nvrtcVersion(&major, &minor)) major = minor = 0;
+  snprintf(out, n, "ambi %d, nvrtc %d.%d, %s", AMBI_VERSION, major, minor, arch);
+}
+
+/* The log's first error, or its first line. */
+static ambi_status complain(const cuda_device *d, void *program) {
+  size_t bytes = 0;
+  char *log = NULL;
+  if (d->api.nvrtcGetProgramLogSize(program, &bytes) == 0 && bytes > 1) log = calloc(1, bytes + 1);
+  if (log && d->api.nvrtcGetProgramLog(program, log)) *log = 0;
+  const char *error = log ? strstr(log, "error") : NULL, *line = error ? error : log ? log : "it gave no reason";
+  while (error && line > log && line[-1] != '\n') line--;
+  ambi_status s = fail(AMBI_COMPILE_FAILED, "cuda: NVRTC refused the kernel: %.*s", (int)strcspn(line, "\n"), line);
+  free(log);
+  return s;
+}
+
+static ambi_status take_image(const cuda_device *d, void *program, bool ptx, image *out) {
+  int (*size)(void *, size_t *) = ptx ? d->api.nvrtcGetPTXSize : d->api.nvrtcGetCUBINSize;
+  int (*get)(void *, char *) = ptx ? d->api.nvrtcGetPTX : d->api.nvrtcGetCUBIN;
+  out->size = 0;
+  if (size(program, &out->size) || out->size == 0) return fail(AMBI_COMPILE_FAILED, "cuda: NVRTC gave no machine code");
+  out->bytes = malloc(out->size);
+  if (!out->bytes) return fail(AMBI_NO_MEMORY, "cuda: no memory for %zu bytes of machine code", out->size);
+  if (get(program, (char *)out->bytes) == 0) return AMBI_OK;
+  free(out->bytes);
+  return fail(AMBI_COMPILE_FAILED, "cuda: NVRTC gave no machine code");
+}
+
+ambi_status compile_text(const cuda_device *d, const char *source, bool hopper, image *out) {
+  if (!d->api.handle[LIB_COMPILER]) return fail(AMBI_COMPILE_FAILED, "cuda: %s", d->api.found[LIB_COMPILER]);
+  char arch[64];
+  arch_option(d, hopper, arch, sizeof arch);
+  const char *const options[] = {arch, "--std=c++17", "-default-device", "--diag-suppress=177"};
+  void *program = NULL;
+  if (d->api.nvrtcCreateProgram(&program, source, "ambi.cu", 0, NULL, NULL))
+    return fail(AMBI_COMPILE_FAILED, "cuda: NVRTC could not be started");
+  int error = d->api.nvrtcCompileProgram(program, (int)(sizeof options / sizeof *options), options);
+  ambi_status s = error ? complain(d, program) : take_image(d, program, strstr(arch, "compute") != NULL, out);
+  d->api.nvrtcDestroyProgram(&program);
+  return s;
+}

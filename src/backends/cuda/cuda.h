@@ -1,0 +1,153 @@
+/* cuda.h -- the CUDA device, and what an op's cuda.c is written with.
+ *
+ * A plan is a text and a list of launches. The text is
+ *   what plan() says below as #defines  +  prelude.cu  +  the parts it asks for (rows.cu, ..)  +  the op's cuda.cu
+ * compiled for this GPU on first use and kept (compile.c, cache.c). Its kernels have one parameter, `args`:
+ *   extern "C" __global__ void __launch_bounds__(THREADS) rmsnorm_forward(const __grid_constant__ args a)
+ * An op's cuda.c only says numbers: sizes that help as constants, the others as fields of args.                     */
+#ifndef AMBI_CUDA_H
+#define AMBI_CUDA_H
+#include "backends/cuda/api.h"
+
+typedef struct module_cache module_cache;
+typedef enum {
+  SPECIAL_LARGE,
+  SPECIAL_ALWAYS,
+  SPECIAL_NEVER
+} specialising; /* options.max_isa: "", "special", "general" */
+
+typedef struct {
+  cuda_api api;
+  int device, ordinal;
+  void *context, *stream; /* stream: of calls that name none */
+  bool retained;          /* the context is the device's primary one, and ours to release */
+  int arch;               /* 90: compute capability 9.0 */
+  int multiprocessors;
+  int64_t shared_bytes; /* the most one block may have */
+  uint64_t l2_bytes;
+  char isa[16], features[1200], cache_dir[512];
+  specialising special;
+  void *blas; /* a cuBLASLt handle, or NULL */
+  module_cache *modules;
+  void (*notify)(void *context, const char *what);
+  void *notify_context;
+} cuda_device;
+
+static inline cuda_device *cuda_of(const ambi_device *dev) { return dev->impl; }
+
+/* Makes the device's context the thread's until cuda_leave. */
+ambi_status cuda_enter(const cuda_device *d);
+void cuda_leave(const cuda_device *d);
+
+/* ---- a plan in the making ------------------------------------------------------------------------------------------
+ */
+enum { ARGS_REALS = 16, ARGS_NUMBERS = 256, MAX_STEPS = 12, MAX_PARTS = 8 };
+
+/* As prelude.cu declares it, but for the length of n. */
+typedef struct {
+  uint64_t at[AMBI_SLOTS];
+  uint64_t work;
+  uint64_t dtypes[2]; /* 4 bits a slot: primals, gradients */
+  uint32_t used, adds;
+  double f[ARGS_REALS];
+  int64_t n[ARGS_NUMBERS];
+} cuda_args;
+
+typedef struct cuda_plan cuda_plan;
+
+/* A step that is no launch: called in order with the rest. */
+typedef ambi_status cuda_call(const cuda_plan *plan, void *context, const cuda_args *args, void *stream);
+
+typedef struct {
+  const char *kernel; /* its name in the text; NULL: a call */
+  void *function;
+  uint32_t grid[3], block[2], shared;
+  cuda_call *call;
+  void *context;
+  void (*release)(const cuda_device *d, void *context);
+} cuda_step;
+
+struct cuda_plan {
+  cuda_device *dev;
+  const problem *p;
+  const char *source; /* the cache's; NULL before it is compiled */
+  cuda_args args;
+  int numbers, reals, steps, parts;
+  cuda_step step[MAX_STEPS];
+  const char *part[MAX_PARTS];
+  const char *last;    /* a part after the op's own text */
+  const char *variant; /* what the kernel's name ends in: "rows", "strided" */
+  uint64_t workspace;
+  char *defines; /* "#define ROWS (a.n[0])\n.." */
+  size_t defined, room;
+  bool failed;  /* a call below ran out of room or memory */
+  bool special; /* has a text of its own: see cuda_specialise */
+  bool hopper;  /* compile for sm_90a: wgmma */
+};
+
+/* A value of the text: compiled in, or a field of args. */
+void cuda_fix(cuda_plan *k, const char *name, int64_t value);
+void cuda_define(cuda_plan *k, const char *name, const char *text, const char *more); /* two halves of a word */
+void cuda_number(cuda_plan *k, const char *name, int64_t value);
+void cuda_real(cuda_plan *k, const char *name, double value);
+/* NAME_DIMS as a constant; NAME_OFFSET(s, i): element offset of point i in slot s. */
+void cuda_grid(cuda_plan *k, const char *name, const grid *g);
+/* NAME_STRIDE(s) for every slot in use: a number each, or the constant 1 when all are. */
+void cuda_strides(cuda_plan *k, const char *name, const int64_t *stride);
+/* First of all: whether this plan gets a text of its own (`possible`: there is a faster kernel for it), with dtypes,
+ * slots in use and slots added to as constants. Otherwise they are read from args, and k->special is false. */
+bool cuda_specialise(cuda_plan *k, bool possible);
+/* The m_* functions (cpu/math.h), in the precision that the outputs need. */
+void cuda_math(cuda_plan *k);
+/* A part of the text before the op's own. */
+void cuda_part(cuda_plan *k, const char *text);
+/* NAME: a char * into the workspace, 256-aligned. */
+void cuda_workspace(cuda_plan *k, const char *name, uint64_t bytes);
+/* Launches of nothing are left out. */
+void cuda_launch(cuda_plan *k, const char *kernel, int64_t grid_x, int64_t grid_y, int block_x, int block_y,
+                 int64_t shared);
+void cuda_then(cuda_plan *k, cuda_call *call, void *context, void (*release)(const cuda_device *d, void *context));
+
+/* Elements of a slot and a gradient in 16 bytes, if all `slots` are dense along their last axis and every address that
+ * strides reach is a multiple of that; else 1. */
+int64_t cuda_vector(const cuda_plan *k, uint32_t slots);
+static inline int64_t cuda_blocks(const cuda_plan *k, int64_t wanted,
+                                  int64_t each) { /* at most `each` a multiprocessor */
+  int64_t most = (int64_t)k->dev->multiprocessors * each;
+  return wanted < most ? wanted : most;
+}
+static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+typedef struct {
+  const char *text;                  /* cuda.cu */
+  ambi_status (*plan)(cuda_plan *k); /* says the numbers and the launches */
+} cuda_kernel;
+
+extern const backend cuda_backend;
+
+/* ---- compile.c, cache.c ----------------------------------------------------------------------------------------- */
+typedef struct {
+  void *handle;
+  char *source;
+} cuda_module;
+
+/* The module of that text: from memory, from disk, or compiled now. */
+ambi_status module_get(cuda_device *d, char *source, bool hopper, const cuda_module **out); /* takes source */
+module_cache *modules_new(void);
+void modules_free(cuda_device *d);
+
+typedef struct {
+  unsigned char *bytes;
+  size_t size;
+} image;
+
+/* Text to machine code, or AMBI_COMPILE_FAILED and the compiler's first complaint. */
+ambi_status compile_text(const cuda_device *d, const char *source, bool hopper, image *out);
+/* What else the machine code depends on. */
+void compile_key(const cuda_device *d, bool hopper, char *out, size_t n);
+
+/* Disk: false when there is no such file, or it is not what was written. */
+bool disk_read(const char *dir, const unsigned char key[32], image *out);
+void disk_write(const char *dir, const unsigned char key[32], const image *in);
+
+#endif

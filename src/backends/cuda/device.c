@@ -1,0 +1,276 @@
+/* device.c -- the device "cuda:N": a context of the driver, memory and streams. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backends/cuda/cuda.h"
+#include "backends/cuda/plan.h"
+
+enum { /* the driver's numbers */
+       ATTRIBUTE_MULTIPROCESSORS = 16,
+       ATTRIBUTE_L2_BYTES = 38,
+       ATTRIBUTE_MAJOR = 75,
+       ATTRIBUTE_MINOR = 76,
+       ATTRIBUTE_SHARED_BYTES = 97,
+       STREAM_NON_BLOCKING = 1
+};
+
+/* ---- context ------------------------------------------------------------------------------------------------------
+ */
+ambi_status cuda_enter(const cuda_device *d) {
+  return api_check(&d->api, d->api.cuCtxPushCurrent_v2(d->context), "making the context current");
+}
+
+void cuda_leave(const cuda_device *d) {
+  void *context;
+  d->api.cuCtxPopCurrent_v2(&context);
+}
+
+/* A driver call inside the context. */
+#define INSIDE(d, call, what)                               \
+  do {                                                      \
+    TRY(cuda_enter(d));                                     \
+    ambi_status inside_ = api_check(&(d)->api, call, what); \
+    cuda_leave(d);                                          \
+    TRY(inside_);                                           \
+  } while (0)
+
+static ambi_status find_device(ambi_device *dev, cuda_device *d, const char *which) {
+  int count = 0;
+  char *end;
+  long n = strtol(*which ? which : "0", &end, 10);
+  TRY(api_check(&d->api, d->api.cuInit(0), "cuInit"));
+  TRY(api_check(&d->api, d->api.cuDeviceGetCount(&count), "counting devices"));
+  if (*end || n < 0 || n >= count)
+    return fail(AMBI_NO_DEVICE, "%s: there %s %d CUDA device%s, from cuda:0 on", dev->name, count == 1 ? "is" : "are",
+                count, count == 1 ? "" : "s");
+  d->ordinal = (int)n;
+  return api_check(&d->api, d->api.cuDeviceGet(&d->device, d->ordinal), "cuDeviceGet");
+}
+
+static ambi_status attribute(const cuda_device *d, int number, int *out) {
+  return api_check(&d->api, d->api.cuDeviceGetAttribute(out, number, d->device), "reading a device attribute");
+}
+
+static ambi_status read_attributes(cuda_device *d) {
+  int major, minor, l2, shared;
+  TRY(attribute(d, ATTRIBUTE_MAJOR, &major));
+  TRY(attribute(d, ATTRIBUTE_MINOR, &minor));
+  TRY(attribute(d, ATTRIBUTE_MULTIPROCESSORS, &d->multiprocessors));
+  TRY(attribute(d, ATTRIBUTE_L2_BYTES, &l2));
+  TRY(attribute(d, ATTRIBUTE_SHARED_BYTES, &shared));
+  d->arch = 10 * major + minor;
+  d->l2_bytes = (uint64_t)l2;
+  d->shared_bytes = shared;
+  snprintf(d->isa, sizeof d->isa, "sm_%d", d->arch);
+  return AMBI_OK;
+}
+
+static void describe(cuda_device *d) {
+  char name[128] = "?";
+  int driver = 0, major = 0, minor = 0;
+  d->api.cuDeviceGetName(name, sizeof name - 1, d->device);
+  d->api.cuDriverGetVersion(&driver);
+  if (d->api.handle[LIB_COMPILER]) d->api.nvrtcVersion(&major, &minor);
+  size_t used =
+      (size_t)snprintf(d->features, sizeof d->features, "%s, %d multiprocessors, driver %d.%d\n  NVRTC: ", name,
+                       d->multiprocessors, driver / 1000, driver % 1000 / 10);
+  if (d->api.handle[LIB_COMPILER])
+    used += (size_t)snprintf(d->features + used, sizeof d->features - used, "%d.%d, ", major, minor);
+  snprintf(d->features + used, sizeof d->features - used, "%s\n  cuBLASLt: %s\n  kernels kept in: %s",
+           d->api.found[LIB_COMPILER], d->api.found[LIB_BLAS],
+           *d->cache_dir ? d->cache_dir : "nowhere (no home folder)");
+}
+
+/* The caller's folder, else the user's: $XDG_CACHE_HOME/ambi or ~/.cache/ambi. */
+static void choose_cache(cuda_device *d, const char *wanted) {
+  const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+  if (wanted)
+    snprintf(d->cache_dir, sizeof d->cache_dir, "%s", wanted);
+  else if (xdg && *xdg)
+    snprintf(d->cache_dir, sizeof d->cache_dir, "%s/ambi", xdg);
+  else if (home && *home)
+    snprintf(d->cache_dir, sizeof d->cache_dir, "%s/.cache/ambi", home);
+}
+
+static ambi_status choose_texts(cuda_device *d, const char *max_isa) {
+  static const char *const names[] = {[SPECIAL_LARGE] = "", [SPECIAL_ALWAYS] = "special", [SPECIAL_NEVER] = "general"};
+  for (int i = 0; i < 3; i++)
+    if (!strcmp(max_isa ? max_isa : "", names[i])) return d->special = (specialising)i, AMBI_OK;
+  return fail(AMBI_INVALID, "cuda: max_isa is \"special\" or \"general\" here, not %.40s", max_isa);
+}
+
+static ambi_status find_context(cuda_device *d, void *native) {
+  d->context = native;
+  if (!native) {
+    TRY(api_check(&d->api, d->api.cuDevicePrimaryCtxRetain(&d->context, d->device), "making a context"));
+    d->retained = true;
+    return AMBI_OK;
+  }
+  INSIDE(d, d->api.cuCtxGetDevice(&d->device), "asking the adopted context for its device");
+  return AMBI_OK;
+}
+
+static ambi_status open_device(ambi_device *dev, cuda_device *d, const char *which, const ambi_device_options *o) {
+  TRY(api_load(&d->api));
+  TRY(choose_texts(d, o->max_isa));
+  TRY(find_device(dev, d, which));
+  TRY(find_context(d, o->native));
+  TRY(read_attributes(d));
+  choose_cache(d, o->cache_dir);
+  d->notify = o->notify;
+  d->notify_context = o->notify_context;
+  INSIDE(d, d->api.cuStreamCreate(&d->stream, STREAM_NON_BLOCKING), "making a stream");
+  d->modules = modules_new();
+  if (!d->modules) return fail(AMBI_NO_MEMORY, "%s: no memory", dev->name);
+  describe(d);
+  return AMBI_OK;
+}
+
+static void cuda_close(ambi_device *dev) {
+  cuda_device *d = cuda_of(dev);
+  if (d->context && cuda_enter(d) == AMBI_OK) {
+    modules_free(d);
+    if (d->blas) d->api.cublasLtDestroy(d->blas);
+    if (d->stream) d->api.cuStreamDestroy_v2(d->stream);
+    cuda_leave(d);
+  }
+  if (d->retained) d->api.cuDevicePrimaryCtxRelease_v2(d->device);
+  api_unload(&d->api);
+  free(d);
+}
+
+static ambi_status cuda_open(ambi_device *dev, const char *which, const ambi_device_options *o) {
+  cuda_device *d = calloc(1, sizeof *d);
+  if (!d) return fail(AMBI_NO_MEMORY, "%s: no memory", dev->name);
+  dev->impl = d;
+  ambi_status s = open_device(dev, d, which, o);
+  if (s != AMBI_OK) cuda_close(dev);
+  return s;
+}
+
+static void cuda_info(const ambi_device *dev, ambi_device_info *info) {
+  const cuda_device *d = cuda_of(dev);
+  info->isa = d->isa;
+  info->features = d->features;
+  info->cache_bytes = d->l2_bytes;
+}
+
+/* ---- memory and streams ---------------------------------------------------------------------------------------------
+ */
+static ambi_status cuda_alloc(ambi_device *dev, size_t bytes, ambi_buf *out) {
+  const cuda_device *d = cuda_of(dev);
+  uint64_t at = 0;
+  TRY(cuda_enter(d));
+  int error = d->api.cuMemAlloc_v2(&at, bytes ? bytes : 1);
+  size_t available = 0, total = 0;
+  if (error) d->api.cuMemGetInfo_v2(&available, &total);
+  char what[120];
+  snprintf(what, sizeof what, "allocating %zu bytes (%zu of %zu are free)", bytes, available, total);
+  ambi_status s = api_check(&d->api, error, what);
+  cuda_leave(d);
+  if (s == AMBI_OK) out->data = (void *)(uintptr_t)at; /* NOLINT(performance-no-int-to-ptr): an address of the device */
+  return s;
+}
+
+static void cuda_free(ambi_device *dev, ambi_buf b) {
+  const cuda_device *d = cuda_of(dev);
+  if (cuda_enter(d) != AMBI_OK) return;
+  d->api.cuMemFree_v2((uint64_t)(uintptr_t)b.data);
+  cuda_leave(d);
+}
+
+static ambi_status cuda_stream_open(ambi_stream *s, void *native) {
+  const cuda_device *d = cuda_of(s->dev);
+  s->impl = native;
+  s->adopted = native != NULL;
+  if (!native) INSIDE(d, d->api.cuStreamCreate(&s->impl, STREAM_NON_BLOCKING), "making a stream");
+  return AMBI_OK;
+}
+
+static void cuda_stream_close(ambi_stream *s) {
+  const cuda_device *d = cuda_of(s->dev);
+  if (s->adopted || cuda_enter(d) != AMBI_OK) return;
+  d->api.cuStreamDestroy_v2(s->impl);
+  cuda_leave(d);
+}
+
+static ambi_status cuda_upload(ambi_stream *s, ambi_buf dst, const void *src, size_t bytes) {
+  const cuda_device *d = cuda_of(s->dev);
+  if (bytes)
+    INSIDE(d, d->api.cuMemcpyHtoDAsync_v2((uint64_t)(uintptr_t)dst.data + dst.offset, src, bytes, s->impl),
+           "uploading");
+  return AMBI_OK;
+}
+
+static ambi_status cuda_download(ambi_stream *s, void *dst, ambi_buf src, size_t bytes) {
+  const cuda_device *d = cuda_of(s->dev);
+  if (bytes)
+    INSIDE(d, d->api.cuMemcpyDtoHAsync_v2(dst, (uint64_t)(uintptr_t)src.data + src.offset, bytes, s->impl),
+           "downloading");
+  return AMBI_OK;
+}
+
+static ambi_status cuda_wait(ambi_stream *s) {
+  const cuda_device *d = cuda_of(s->dev);
+  INSIDE(d, d->api.cuStreamSynchronize(s->impl), "waiting for a stream");
+  return AMBI_OK;
+}
+
+/* ---- graphs
+ * ------------------------------------------------------------------------------------------------------------ */
+enum { CAPTURE_THREAD_LOCAL = 1 };
+
+static ambi_status cuda_record(ambi_stream *s) {
+  const cuda_device *d = cuda_of(s->dev);
+  INSIDE(d, d->api.cuStreamBeginCapture_v2(s->impl, CAPTURE_THREAD_LOCAL), "starting to record");
+  return AMBI_OK;
+}
+
+static ambi_status cuda_recorded(ambi_stream *s, ambi_graph *g) {
+  const cuda_device *d = cuda_of(s->dev);
+  void *graph = NULL;
+  INSIDE(d, d->api.cuStreamEndCapture(s->impl, &graph), "ending a recording");
+  TRY(cuda_enter(d));
+  ambi_status status =
+      api_check(&d->api, d->api.cuGraphInstantiateWithFlags(&g->impl, graph, 0), "making a graph of a recording");
+  d->api.cuGraphDestroy(graph);
+  cuda_leave(d);
+  return status;
+}
+
+static ambi_status cuda_replay(const ambi_graph *g, ambi_stream *s) {
+  const cuda_device *d = cuda_of(s->dev);
+  INSIDE(d, d->api.cuGraphLaunch(g->impl, s->impl), "replaying a graph");
+  return AMBI_OK;
+}
+
+static void cuda_forget(ambi_graph *g) {
+  const cuda_device *d = cuda_of(g->dev);
+  if (cuda_enter(d) != AMBI_OK) return;
+  d->api.cuGraphExecDestroy(g->impl);
+  cuda_leave(d);
+}
+
+const backend cuda_backend = {.name = "cuda",
+                              .flat = true,
+                              .open = cuda_open,
+                              .close = cuda_close,
+                              .info = cuda_info,
+                              .alloc = cuda_alloc,
+                              .free = cuda_free,
+                              .stream_open = cuda_stream_open,
+                              .stream_close = cuda_stream_close,
+                              .upload = cuda_upload,
+                              .download = cuda_download,
+                              .wait = cuda_wait,
+                              .record = cuda_record,
+                              .recorded = cuda_recorded,
+                              .replay = cuda_replay,
+                              .forget = cuda_forget,
+                              .has_kernel = cuda_has_kernel,
+                              .plan = cuda_make_plan,
+                              .unplan = cuda_unplan,
+                              .source = cuda_source,
+                              .run = cuda_run,
+                              .kernel = cuda_kernel_info};

@@ -1,0 +1,352 @@
+/* plan.c -- plans of the CUDA device: an op's numbers become a text and launches, the text becomes code, run launches.
+ */
+#include "backends/cuda/plan.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backends/cuda/text.h"
+
+#define OP(kind, name) extern const cuda_kernel name##_cuda __attribute__((weak)); /* ops may come without one */
+#include "ops/registry.def"
+#undef OP
+
+static const cuda_kernel *kernel_of(int kind) {
+  static const cuda_kernel *const kernels[AMBI_KINDS] = {
+#define OP(kind, name) [kind] = &name##_cuda,
+#include "ops/registry.def"
+#undef OP
+  };
+  return kernels[kind];
+}
+
+/* ---- defines --------------------------------------------------------------------------------------------------------
+ */
+static void append(cuda_plan *k, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void append(cuda_plan *k, const char *format, ...) {
+  va_list args;
+  for (int pass = 0; pass < 2 && !k->failed; pass++) {
+    va_start(args, format);
+    int n = vsnprintf(k->defines + k->defined, k->room - k->defined, format, args);
+    va_end(args);
+    if (n >= 0 && k->defined + (size_t)n < k->room) {
+      k->defined += (size_t)n;
+      return;
+    }
+    size_t room = 2 * k->room + (size_t)n + 1024;
+    char *more = realloc(k->defines, room);
+    if (!more) k->failed = true;
+    if (more) k->defines = more, k->room = room;
+  }
+}
+
+void cuda_fix(cuda_plan *k, const char *name, int64_t value) {
+  append(k, "#define %s %lldll\n", name, (long long)value);
+}
+
+void cuda_define(cuda_plan *k, const char *name, const char *text, const char *more) {
+  append(k, "#define %s %s%s\n", name, text, more);
+}
+
+static int take_numbers(cuda_plan *k, int count) {
+  if (k->numbers + count > ARGS_NUMBERS) {
+    k->failed = true;
+    return 0;
+  }
+  k->numbers += count;
+  return k->numbers - count;
+}
+
+void cuda_number(cuda_plan *k, const char *name, int64_t value) {
+  int at = take_numbers(k, 1);
+  k->args.n[at] = value;
+  append(k, "#define %s (a.n[%d])\n", name, at);
+}
+
+void cuda_real(cuda_plan *k, const char *name, double value) {
+  if (k->reals == ARGS_REALS) k->failed = true;
+  if (k->failed) return;
+  append(k, "#define %s ((real)a.f[%d])\n", name, k->reals);
+  k->args.f[k->reals++] = value;
+}
+
+static uint32_t used_slots(const cuda_plan *k) { return k->p->reads | k->p->writes; }
+
+void cuda_grid(cuda_plan *k, const char *name, const grid *g) {
+  int dims = g->ndim, at = take_numbers(k, 1 + dims * (1 + __builtin_popcount(used_slots(k))));
+  if (k->failed) return;
+  int64_t *n = k->args.n + at;
+  *n++ = dims;
+  memcpy(n, g->shape, (size_t)dims * sizeof *n);
+  for (uint32_t m = used_slots(k); m; m &= m - 1) {
+    n += dims;
+    memcpy(n, g->stride[__builtin_ctz(m)], (size_t)dims * sizeof *n);
+  }
+  if (k->special)
+    append(k, "#define %s_DIMS %d\n", name, dims);
+  else
+    append(k, "#define %s_DIMS ((int)a.n[%d])\n", name, at);
+  append(k, "#define %s_OFFSET(s, i) (walk(%s_DIMS, a.n + %d, a.n + %d + %s_DIMS * (1 + RANK(s)), i))\n", name, name,
+         at + 1, at + 1, name);
+}
+
+void cuda_strides(cuda_plan *k, const char *name, const int64_t *stride) {
+  bool ones = k->special;
+  for (uint32_t m = used_slots(k); m; m &= m - 1) ones = ones && stride[__builtin_ctz(m)] == 1;
+  if (ones) {
+    append(k, "#define %s_STRIDE(s) 1ll\n", name);
+    return;
+  }
+  int at = take_numbers(k, __builtin_popcount(used_slots(k)));
+  for (uint32_t m = used_slots(k), i = 0; m && !k->failed; m &= m - 1, i++)
+    k->args.n[at + (int)i] = stride[__builtin_ctz(m)];
+  append(k, "#define %s_STRIDE(s) (a.n[%d + RANK(s)])\n", name, at);
+}
+
+/* One dtype, or two: 16-bit activations with f32 weights. Any other mixture is rare and shares one slower text. */
+static bool few_dtypes(const cuda_plan *k) {
+  uint32_t seen = 0;
+  for (uint32_t m = used_slots(k); m; m &= m - 1) {
+    ambi_dtype t = k->p->t[__builtin_ctz(m)].dtype;
+    if (is_float(t)) seen |= UINT32_C(1) << t;
+  }
+  seen &= ~(UINT32_C(1) << k->p->compute);
+  return (seen & (seen - 1)) == 0;
+}
+
+/* A text of its own is compiled for what is large enough to gain by it, and whose dtypes are a usual mixture;
+ * everything else shares one text, which asks args for what it needs to know. */
+bool cuda_specialise(cuda_plan *k, bool possible) {
+  enum { LARGE = 8192 }; /* elements */
+  const cuda_args *a = &k->args;
+  int64_t most = 0;
+  for (uint32_t m = used_slots(k); m; m &= m - 1) {
+    int64_t n = ambi_numel(&k->p->t[__builtin_ctz(m)]);
+    if (n > most) most = n;
+  }
+  bool wanted = k->dev->special == SPECIAL_LARGE ? most >= LARGE : k->dev->special == SPECIAL_ALWAYS;
+  k->special = possible && wanted && few_dtypes(k);
+  if (k->special)
+    append(k, "#define DTYPES_0 0x%llxull\n#define DTYPES_1 0x%llxull\n#define USED 0x%xu\n#define ADDS_TO 0x%xu\n",
+           (unsigned long long)a->dtypes[0], (unsigned long long)a->dtypes[1], a->used, a->adds);
+  else
+    append(k,
+           "#define DTYPES_0 (a.dtypes[0])\n#define DTYPES_1 (a.dtypes[1])\n#define USED (a.used)\n"
+           "#define ADDS_TO (a.adds)\n");
+  return k->special;
+}
+
+void cuda_part(cuda_plan *k, const char *text) {
+  if (k->parts == MAX_PARTS) k->failed = true;
+  if (!k->failed) k->part[k->parts++] = text;
+}
+
+void cuda_workspace(cuda_plan *k, const char *name, uint64_t bytes) {
+  append(k, "#define %s (a.work + %lluull)\n", name, (unsigned long long)k->workspace);
+  k->workspace += (bytes + 255) / 256 * 256;
+}
+
+/* ---- steps
+ * ------------------------------------------------------------------------------------------------------------ */
+static cuda_step *new_step(cuda_plan *k) {
+  static cuda_step nowhere;
+  if (k->steps == MAX_STEPS) k->failed = true;
+  return k->failed ? &nowhere : &k->step[k->steps++];
+}
+
+void cuda_launch(cuda_plan *k, const char *kernel, int64_t grid_x, int64_t grid_y, int block_x, int block_y,
+                 int64_t shared) {
+  if (grid_x <= 0 || grid_y <= 0 || k->failed) return;
+  if (grid_x > INT32_MAX || grid_y > 65535 || shared > k->dev->shared_bytes) {
+    k->failed = true;
+    return;
+  }
+  *new_step(k) = (cuda_step){.kernel = kernel,
+                             .grid = {(uint32_t)grid_x, (uint32_t)grid_y, 1},
+                             .block = {(uint32_t)block_x, (uint32_t)block_y},
+                             .shared = (uint32_t)shared};
+}
+
+void cuda_then(cuda_plan *k, cuda_call *call, void *context, void (*release)(const cuda_device *d, void *context)) {
+  if (k->failed)
+    release(k->dev, context);
+  else
+    *new_step(k) = (cuda_step){.call = call, .context = context, .release = release};
+}
+
+/* ---- questions
+ * ---------------------------------------------------------------------------------------------------------- */
+int64_t cuda_vector(const cuda_plan *k, uint32_t slots) {
+  int64_t smallest = 8;
+  for (uint32_t m = slots & used_slots(k); m; m &= m - 1) {
+    const ambi_tensor *t = &k->p->t[__builtin_ctz(m)];
+    if (t->ndim == 0 || (t->stride[t->ndim - 1] != 1 && t->shape[t->ndim - 1] != 1)) return 1;
+    int64_t bytes = dtype_bytes(t->dtype);
+    if (bytes < smallest) smallest = bytes;
+  }
+  return 16 / (smallest < 2 ? 2 : smallest);
+}
+
+/* ---- making a plan
+ * -------------------------------------------------------------------------------------------------------- */
+static void describe_problem(cuda_plan *k) {
+  const problem *p = k->p;
+  const ambi_op_info *info = &p->def->info;
+  k->args.used = used_slots(k);
+  k->args.adds = p->accumulates;
+  for (int s = 0; s < AMBI_SLOTS; s++)
+    if (k->args.used & AMBI_BIT(s)) k->args.dtypes[s / 16] |= (uint64_t)p->t[s].dtype << 4 * (s % 16);
+  append(k, "#define COMPUTE_F64 %d\n#define BACKWARD %d\n", p->compute == AMBI_F64, is_backward(p));
+  for (int grads = 0; grads < 2; grads++) {
+    append(k, "enum {");
+    for (int s = 0; s < info->slots; s++) {
+      append(k, " %s", grads ? "D" : "");
+      for (const char *c = info->slot[s].name; *c; c++) append(k, "%c", toupper((unsigned char)*c));
+      append(k, " = %d,", s + 16 * grads);
+    }
+    append(k, " };\n");
+  }
+}
+
+/* 16-bit results need fewer digits than f32 arithmetic has: see math_half.cu. */
+static bool all_half(const problem *p) {
+  for (uint32_t m = p->writes; m; m &= m - 1) {
+    ambi_dtype t = p->t[__builtin_ctz(m)].dtype;
+    if (t != AMBI_F16 && t != AMBI_BF16) return false;
+  }
+  return p->compute == AMBI_F32;
+}
+
+static char *assemble(const cuda_plan *k, const char *text) {
+  const char *pieces[MAX_PARTS + 4] = {k->defines, prelude_cu};
+  int n = 2;
+  for (int i = 0; i < k->parts; i++) pieces[n++] = k->part[i];
+  pieces[n++] = text;
+  if (k->last) pieces[n++] = k->last;
+  size_t bytes = 1;
+  for (int i = 0; i < n; i++) bytes += strlen(pieces[i]) + 1;
+  char *source = malloc(bytes), *at = source;
+  for (int i = 0; i < n && source; i++) at += sprintf(at, "%s\n", pieces[i]);
+  return source;
+}
+
+void cuda_math(cuda_plan *k) {
+  append(k, "#define AMBI_TEXT\n");
+  append(k, "#define AMBI_REAL %d\n", k->p->compute == AMBI_F64 ? 64 : 32);
+  cuda_part(k, scalar_cu);
+  cuda_part(k, k->p->compute == AMBI_F64 ? math_f64_cu : math_cu);
+  if (k->special && all_half(k->p)) cuda_part(k, math_half_cu);
+}
+
+static ambi_status find_functions(cuda_plan *k, const cuda_module *m) {
+  enum { MAX_DYNAMIC_SHARED = 8 };
+  const cuda_api *api = &k->dev->api;
+  for (cuda_step *s = k->step; s < k->step + k->steps; s++) {
+    if (!s->kernel) continue;
+    TRY(api_check(api, api->cuModuleGetFunction(&s->function, m->handle, s->kernel), s->kernel));
+    if (s->shared > 48 << 10)
+      TRY(api_check(api, api->cuFuncSetAttribute(s->function, MAX_DYNAMIC_SHARED, (int)s->shared), s->kernel));
+  }
+  return AMBI_OK;
+}
+
+static ambi_status build(cuda_plan *k) {
+  const cuda_kernel *kernel = kernel_of(k->p->op.kind);
+  const cuda_module *m = NULL;
+  bool launches = false;
+  describe_problem(k);
+  TRY(kernel->plan(k));
+  for (int i = 0; i < k->steps; i++) launches = launches || k->step[i].kernel;
+  append(k, "#define NUMBERS %d\n", k->numbers ? k->numbers : 1);
+  if (k->failed) return fail(AMBI_NO_MEMORY, "%s: its CUDA plan is too large for this device", k->p->def->info.name);
+  if (!launches) return AMBI_OK;
+  char *source = assemble(k, kernel->text);
+  if (!source) return fail(AMBI_NO_MEMORY, "%s: no memory for its text", k->p->def->info.name);
+  TRY(module_get(k->dev, source, k->hopper, &m));
+  k->source = m->source;
+  return find_functions(k, m);
+}
+
+static void free_plan(cuda_plan *k) {
+  for (cuda_step *s = k->step; s < k->step + k->steps; s++)
+    if (s->release) s->release(k->dev, s->context);
+  free(k->defines);
+  free(k);
+}
+
+ambi_status cuda_make_plan(ambi_device *dev, ambi_plan *plan) {
+  cuda_plan *k = calloc(1, sizeof *k);
+  if (!k) return fail(AMBI_NO_MEMORY, "%s: no memory for a plan", plan->p.def->info.name);
+  k->dev = cuda_of(dev);
+  k->p = &plan->p;
+  k->variant = "";
+  ambi_status s = cuda_enter(k->dev);
+  if (s == AMBI_OK) {
+    s = build(k);
+    cuda_leave(k->dev);
+  }
+  if (s != AMBI_OK) return free_plan(k), s;
+  plan->code = k;
+  plan->workspace = k->workspace;
+  plan->accumulator = plan->p.sums;
+  snprintf(plan->kernel, sizeof plan->kernel, "%s.%s %s cuda/%s%s%s", plan->p.def->info.name,
+           is_backward(&plan->p) ? "backward" : "forward", ambi_dtype_name(plan->p.compute), k->dev->isa,
+           *k->variant ? " " : "", k->variant);
+  return AMBI_OK;
+}
+
+void cuda_unplan(ambi_plan *plan) { free_plan((cuda_plan *)(uintptr_t)plan->code); }
+
+const char *cuda_source(const ambi_plan *plan) { return ((const cuda_plan *)plan->code)->source; }
+
+bool cuda_has_kernel(const ambi_device *dev, const problem *p) {
+  (void)dev;
+  return kernel_of(p->op.kind) != NULL;
+}
+
+bool cuda_kernel_info(const ambi_device *dev, int32_t index, ambi_kernel_info *info) {
+  for (int kind = 1; kind < AMBI_KINDS; kind++)
+    for (int pass = 0; pass <= (find_op((ambi_kind)kind) ? find_op((ambi_kind)kind)->info.backward : -1); pass++)
+      for (int wide = 0; wide < 2; wide++) {
+        if (!kernel_of(kind) || index-- > 0) continue;
+        *info = (ambi_kernel_info){(ambi_kind)kind,
+                                   (ambi_pass)pass,
+                                   wide ? AMBI_F64 : AMBI_F32,
+                                   cuda_of(dev)->isa,
+                                   "text, compiled at first use",
+                                   1};
+        return true;
+      }
+  return false;
+}
+
+/* ---- run
+ * --------------------------------------------------------------------------------------------------------------------
+ */
+static uint64_t address(ambi_buf b) { return (uint64_t)(uintptr_t)b.data + b.offset; }
+
+static ambi_status launch(const cuda_api *api, const cuda_step *s, cuda_args *args, void *stream) {
+  void *parameters[] = {args};
+  int error = api->cuLaunchKernel(s->function, s->grid[0], s->grid[1], s->grid[2], s->block[0], s->block[1], 1,
+                                  s->shared, stream, parameters, NULL);
+  return error ? api_check(api, error, s->kernel) : AMBI_OK;
+}
+
+ambi_status cuda_run(const ambi_plan *plan, ambi_stream *s, const ambi_buf *slots, ambi_buf workspace) {
+  const cuda_plan *k = plan->code;
+  if (k->steps == 0) return AMBI_OK;
+  void *stream = s ? s->impl : k->dev->stream;
+  cuda_args args;
+  memcpy(&args, &k->args, offsetof(cuda_args, n) + (size_t)k->numbers * sizeof *args.n);
+  for (uint32_t m = args.used; m; m &= m - 1) args.at[__builtin_ctz(m)] = address(slots[__builtin_ctz(m)]);
+  args.work = address(workspace);
+  TRY(cuda_enter(k->dev));
+  ambi_status status = AMBI_OK;
+  for (const cuda_step *step = k->step; step < k->step + k->steps && status == AMBI_OK; step++)
+    status = step->kernel ? launch(&k->dev->api, step, &args, stream) : step->call(k, step->context, &args, stream);
+  cuda_leave(k->dev);
+  return status;
+}

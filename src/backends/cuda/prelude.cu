@@ -1,0 +1,249 @@
+/* prelude.cu -- what every kernel is written with. It needs no header, so NVRTC needs no include path.
+ *
+ * Above it stand the plan's #defines: the slots (X, W, DX, ..), COMPUTE_F64, NUMBERS, DTYPES_0, DTYPES_1, USED, ADDS_TO.
+ * The last four are constants or fields of args: the same text serves both, and branches on constants vanish.      */
+#define INFINITY __int_as_float(0x7f800000)
+#define NAN      __int_as_float(0x7fffffff)
+
+typedef long long i64;
+typedef unsigned long long u64;
+typedef unsigned u32;
+typedef unsigned short u16;
+typedef unsigned char u8;
+#if COMPUTE_F64
+typedef double real; /* what the kernel computes in */
+#else
+typedef float real;
+#endif
+
+struct args {
+  char *at[32]; /* element 0 of each slot */
+  char *work;
+  u64 dtypes[2];
+  u32 used, adds;
+  double f[16];
+  i64 n[NUMBERS];
+};
+
+#ifndef DYNAMIC_SHARED /* the tests' stand-in for a GPU has its own */
+#define DYNAMIC_SHARED(name) extern __shared__ __align__(16) char name[]
+#endif
+#define KERNEL(name, threads) extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ args a)
+
+/* ---- slots ------------------------------------------------------------------------------------------------------ */
+enum { F32 = 1, F16, BF16, F64, I32, I64, U8 };
+#define DTYPE(s) ((int)((s) < 16 ? DTYPES_0 >> 4 * ((s) & 15) : DTYPES_1 >> 4 * ((s) & 15)) & 15)
+#define HAS(s)   ((USED >> (s) & 1) != 0)    /* the slot takes part in this pass                */
+#define ADDS(s)  ((ADDS_TO >> (s) & 1) != 0) /* a gradient that is added to                     */
+#define RANK(s)  (__popc(USED & ((1u << (s)) - 1)))
+
+/* Element offset of point `index` of a grid of that many axes. */
+inline i64 walk(int dims, const i64 *shape, const i64 *stride, i64 index) {
+  i64 offset = 0;
+  for (int i = dims - 1; i > 0; i--) {
+    i64 rest = index < (1ll << 31) && shape[i] < (1ll << 31) ? (u32)index / (u32)shape[i] : index / shape[i];
+    offset += (index - rest * shape[i]) * stride[i];
+    index = rest;
+  }
+  return dims ? offset + index * stride[0] : 0;
+}
+
+/* ---- storage: f16 and bf16 round to nearest even and keep NaN ----------------------------------------------------- */
+inline float bf16_to_f32(u32 bits) { return __uint_as_float(bits << 16); }
+
+#ifdef AMBI_EMULATED /* the tests' stand-in for a GPU has no PTX */
+inline float f16_to_f32(u32 bits) { return emu_f16_to_f32((u16)bits); }
+inline u32 f32_to_f16(float v) { return emu_f32_to_f16(v); }
+inline u32 f32_to_bf16(float v) { return emu_f32_to_bf16(v); }
+inline u32 two_f16(float low, float high) { return f32_to_f16(low) | f32_to_f16(high) << 16; }
+inline u32 two_bf16(float low, float high) { return f32_to_bf16(low) | f32_to_bf16(high) << 16; }
+#else
+inline float f16_to_f32(u32 bits) {
+  float v;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"((u16)bits));
+  return v;
+}
+inline u32 two_f16(float low, float high) {
+  u32 r;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+inline u32 two_bf16(float low, float high) {
+  u32 r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+inline u32 f32_to_f16(float v) { return two_f16(v, 0.0f) & 0xffff; }
+inline u32 f32_to_bf16(float v) { return two_bf16(v, 0.0f) & 0xffff; }
+#endif
+
+/* To f32 with the last bit set when anything was lost: rounding that to 16 bits rounds v once. */
+inline float odd(float v) { return v; }
+inline float odd(double v) {
+  float f = __double2float_rz(v);
+  return (double)f == v || !(v == v) ? f : __uint_as_float(__float_as_uint(f) | 1);
+}
+
+/* Element i of memory of that dtype. */
+inline real load(int dtype, const void *p, i64 i) {
+  switch (dtype) {
+    case F32: return (real)((const float *)p)[i];
+    case F16: return (real)f16_to_f32(((const u16 *)p)[i]);
+    case BF16: return (real)bf16_to_f32(((const u16 *)p)[i]);
+    default: return (real)((const double *)p)[i];
+  }
+}
+
+inline void store(int dtype, void *p, i64 i, real v) {
+  switch (dtype) {
+    case F32: ((float *)p)[i] = (float)v; break;
+    case F16: ((u16 *)p)[i] = (u16)f32_to_f16(odd(v)); break;
+    case BF16: ((u16 *)p)[i] = (u16)f32_to_bf16(odd(v)); break;
+    default: ((double *)p)[i] = (double)v; break;
+  }
+}
+
+inline i64 load_integer(int dtype, const void *p, i64 i) {
+  return dtype == I32 ? ((const int *)p)[i] : dtype == I64 ? ((const i64 *)p)[i] : ((const u8 *)p)[i];
+}
+
+inline void store_integer(int dtype, void *p, i64 i, i64 v) {
+  if (dtype == I32) ((int *)p)[i] = (int)v;
+  if (dtype == I64) ((i64 *)p)[i] = v;
+  if (dtype == U8) ((u8 *)p)[i] = (u8)v;
+}
+
+/* Rounded to that dtype and back. */
+inline real rounded(int dtype, real v) {
+  switch (dtype) {
+    case F32: return (real)(float)v;
+    case F16: return (real)f16_to_f32(f32_to_f16(odd(v)));
+    case BF16: return (real)bf16_to_f32(f32_to_bf16(odd(v)));
+    default: return v;
+  }
+}
+
+inline i64 bytes_of(int dtype) { return dtype == F16 || dtype == BF16 ? 2 : dtype == F64 || dtype == I64 ? 8 : dtype == U8 ? 1 : 4; }
+
+#define AT(s)        (a.at[s])
+#define GET(s, i)    load(DTYPE(s), AT(s), i)
+#define PUT(s, i, v) put(DTYPE(s), ADDS(s), AT(s), i, v)
+
+inline void put(int dtype, bool adds, void *p, i64 i, real v) {
+  if (adds) v += load(dtype, p, i);
+  store(dtype, p, i, v);
+}
+
+/* ---- V neighbours at once, in words of 16 bytes where the address allows it ------------------------------------------ */
+template <int N> inline void load_words(u32 (&w)[N], const void *p) {
+  if (N % 4 == 0 && (u64)p % 16 == 0) {
+    for (int k = 0; k < N / 4; k++) {
+      uint4 q = ((const uint4 *)p)[k];
+      w[4 * k] = q.x, w[4 * k + 1] = q.y, w[4 * k + 2] = q.z, w[4 * k + 3] = q.w;
+    }
+  } else if ((u64)p % 4 == 0) {
+    for (int k = 0; k < N; k++) w[k] = ((const u32 *)p)[k];
+  } else {
+    for (int k = 0; k < N; k++) w[k] = ((const u16 *)p)[2 * k] | (u32)((const u16 *)p)[2 * k + 1] << 16;
+  }
+}
+
+template <int N> inline void store_words(void *p, const u32 (&w)[N]) {
+  if (N % 4 == 0 && (u64)p % 16 == 0) {
+    for (int k = 0; k < N / 4; k++) ((uint4 *)p)[k] = make_uint4(w[4 * k], w[4 * k + 1], w[4 * k + 2], w[4 * k + 3]);
+  } else if ((u64)p % 4 == 0) {
+    for (int k = 0; k < N; k++) ((u32 *)p)[k] = w[k];
+  } else {
+    for (int k = 0; k < N; k++) ((u16 *)p)[2 * k] = (u16)w[k], ((u16 *)p)[2 * k + 1] = (u16)(w[k] >> 16);
+  }
+}
+
+/* Elements i .. i + V - 1, of which the first `left` exist; the others read as 0. */
+template <int V> inline void load_all(real (&r)[V], int dtype, const void *p, i64 i) {
+  if (V > 1 && (dtype == F16 || dtype == BF16)) {
+    u32 w[V / 2 ? V / 2 : 1];
+    load_words(w, (const u16 *)p + i);
+    for (int k = 0; k < V; k++) {
+      u32 bits = k % 2 ? w[k / 2] >> 16 : w[k / 2] & 0xffff;
+      r[k] = (real)(dtype == F16 ? f16_to_f32(bits) : bf16_to_f32(bits));
+    }
+  } else if (V > 1 && dtype == F32) {
+    u32 w[V];
+    load_words(w, (const float *)p + i);
+    for (int k = 0; k < V; k++) r[k] = (real)__uint_as_float(w[k]);
+  } else {
+    for (int k = 0; k < V; k++) r[k] = load(dtype, p, i + k);
+  }
+}
+
+template <int V> inline void load_some(real (&r)[V], int dtype, const void *p, i64 i, i64 left) {
+  if (left >= V) return load_all<V>(r, dtype, p, i);
+  for (int k = 0; k < V; k++) r[k] = k < left ? load(dtype, p, i + k) : (real)0;
+}
+
+template <int V> inline void store_all(int dtype, void *p, i64 i, const real (&r)[V]) {
+  if (V > 1 && (dtype == F16 || dtype == BF16)) {
+    u32 w[V / 2 ? V / 2 : 1];
+    for (int k = 0; k + 1 < V; k += 2) {
+      float low = odd(r[k]), high = odd(r[k + 1]);
+      w[k / 2] = dtype == F16 ? two_f16(low, high) : two_bf16(low, high);
+    }
+    store_words((u16 *)p + i, w);
+  } else if (V > 1 && dtype == F32) {
+    u32 w[V];
+    for (int k = 0; k < V; k++) w[k] = __float_as_uint((float)r[k]);
+    store_words((float *)p + i, w);
+  } else {
+    for (int k = 0; k < V; k++) store(dtype, p, i + k, r[k]);
+  }
+}
+
+template <int V> inline void put_some(int dtype, bool adds, void *p, i64 i, real (&r)[V], i64 left) {
+  if (adds) {
+    real old[V];
+    load_some<V>(old, dtype, p, i, left);
+    for (int k = 0; k < V; k++) r[k] += old[k];
+  }
+  if (left >= V) return store_all<V>(dtype, p, i, r);
+  for (int k = 0; k < V; k++)
+    if (k < left) store(dtype, p, i + k, r[k]);
+}
+
+/* ---- sums in a fixed order -------------------------------------------------------------------------------------------- */
+#define ALL_LANES 0xffffffffu
+
+inline real warp_sum(real v) {
+  for (int step = 16; step > 0; step /= 2) v += __shfl_xor_sync(ALL_LANES, v, step);
+  return v;
+}
+
+inline real warp_max(real v) { /* NaN is lost */
+  for (int step = 16; step > 0; step /= 2) {
+    real other = __shfl_xor_sync(ALL_LANES, v, step);
+    v = other > v ? other : v;
+  }
+  return v;
+}
+
+/* Over the THREADS threads of a row's group: blockDim.x of them, a multiple of 32. `scratch` holds a real a warp. */
+template <int THREADS> inline real group_sum(real v, real *scratch) {
+  v = warp_sum(v);
+  if (THREADS == 32) return v;
+  if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = v;
+  __syncthreads();
+  v = threadIdx.x % 32 < THREADS / 32 ? scratch[threadIdx.x % 32] : (real)0;
+  v = warp_sum(v);
+  __syncthreads();
+  return v;
+}
+
+/* A long sum whose error does not grow: what an addition rounded away is put back by the next (Kahan). */
+struct long_sum {
+  real total, lost;
+  void clear() { total = lost = 0; }
+  void add(real term) {
+    real y = term - lost, t = total + y;
+    lost = t - t == 0 ? (t - total) - y : 0; /* nothing is lost from an infinity */
+    total = t;
+  }
+};

@@ -1,0 +1,57 @@
+/* rows.cu -- ops along the last axis: a row is held by the threads of a group, VEC neighbours a thread at a time.
+ *
+ *   ROWS, COLS     numbers                 ROW_OFFSET(s, row), COL_STRIDE(s)     where a row of a slot begins, its step
+ *   VEC            elements at once        GROUP      threads to a row: blockDim.x, a multiple of 32
+ *   CHUNKS         ceil(COLS / (GROUP VEC))  KEEP     1: CHUNKS is a constant and a row fits in registers
+ *   EXACT          1: COLS = CHUNKS GROUP VEC
+ * Column c of a thread's chunk j, lane k: c = (j GROUP + threadIdx.x) VEC + k. Several groups share a block (blockDim.y)
+ * only when GROUP is 32.                                                                                           */
+#define FIRST_ROW ((i64)blockIdx.x * blockDim.y + threadIdx.y)
+#define ROW_STEP  ((i64)gridDim.x * blockDim.y)
+#define COLUMN(j) (((i64)(j) * GROUP + threadIdx.x) * VEC)
+
+#if KEEP
+#define KEPT CHUNKS /* chunks of a row that stay in registers */
+#else
+#define KEPT 1
+#endif
+
+/* A row of a slot: where it begins. Absent slots stay NULL. */
+struct line {
+  char *at;
+  int dtype;
+  i64 step;
+  bool adds;
+};
+inline line make_line(bool there, char *at, i64 offset, int dtype, i64 step, bool adds) {
+  line l = {there ? at + offset * bytes_of(dtype) : (char *)0, dtype, step, adds};
+  return l;
+}
+#define LINE(s, row) make_line(HAS(s), AT(s), HAS(s) ? ROW_OFFSET(s, row) : 0, DTYPE(s), COL_STRIDE(s), ADDS(s))
+#define VECTOR(s)    make_line(HAS(s), AT(s), 0, DTYPE(s), COL_STRIDE(s), ADDS(s))
+
+inline void get_line(real (&r)[VEC], const line &l, i64 column, i64 cols) {
+  if (VEC > 1 && EXACT) return load_all<VEC>(r, l.dtype, l.at, column);
+  if (VEC > 1) return load_some<VEC>(r, l.dtype, l.at, column, cols - column);
+  r[0] = column < cols ? load(l.dtype, l.at, column * l.step) : (real)0;
+}
+
+inline void put_line(const line &l, i64 column, real (&r)[VEC], i64 cols) {
+  if (!l.at) return;
+  if (VEC > 1) return put_some<VEC>(l.dtype, l.adds, l.at, column, r, EXACT ? VEC : cols - column);
+  if (column < cols) put(l.dtype, l.adds, l.at, column * l.step, r[0]);
+}
+
+/* out[c] = the sum over `parts` of partial[part][c], (parts, COLS): a block of 32 x 32 threads takes 32 columns. */
+inline void sum_parts(const real *partial, i64 parts, const line &out, i64 cols) {
+  __shared__ real column[32][33];
+  const i64 c = (i64)blockIdx.x * 32 + threadIdx.x;
+  long_sum sum;
+  sum.clear();
+  for (i64 part = threadIdx.y; c < cols && part < parts; part += 32) sum.add(partial[part * cols + c]);
+  column[threadIdx.y][threadIdx.x] = sum.total;
+  __syncthreads();
+  const real total = warp_sum(column[threadIdx.x][threadIdx.y]); /* of column threadIdx.y */
+  const i64 mine = (i64)blockIdx.x * 32 + threadIdx.y;
+  if (threadIdx.x == 0 && mine < cols) put(out.dtype, out.adds, out.at, mine * out.step, total);
+}

@@ -1,0 +1,37 @@
+/* rmsnorm on CUDA: the numbers of cuda.cu. */
+#include "backends/cuda/rows.h"
+
+enum { X = AMBI_RMSNORM_X, W = AMBI_RMSNORM_W, RSTD = AMBI_RMSNORM_RSTD };
+
+extern const char rmsnorm_cu[];
+
+static uint64_t real_bytes(const problem *p) { return p->compute == AMBI_F64 ? 8 : 4; }
+
+/* parts: how many rows of partial sums of dw there are */
+static void plan_backward(cuda_plan *k, row_split r) {
+  bool wants_dw = writes_slot(k->p, AMBI_GRAD(W));
+  int64_t cols = rows_of(k->p)->cols, blocks = cuda_blocks(k, ceil_div(r.rows, r.groups), r.group > 256 ? 2 : 4);
+  int64_t parts = r.keep ? blocks * r.groups : r.rows < 64 ? r.rows : 64;
+  cuda_number(k, "PARTS", parts);
+  cuda_workspace(k, "PARTIAL", wants_dw ? (uint64_t)parts * (uint64_t)cols * real_bytes(k->p) : 0);
+  cuda_workspace(k, "ROW_SUMS", r.keep ? 0 : 2 * (uint64_t)r.rows * real_bytes(k->p));
+  if (!r.keep) cuda_launch(k, "rmsnorm_sums", blocks, 1, r.group, r.groups, 0);
+  if (!r.keep && wants_dw) cuda_launch(k, "rmsnorm_partial", ceil_div(cols, 256), parts, 256, 1, 0);
+  cuda_launch(k, "rmsnorm_backward", blocks, 1, r.group, r.groups, 0);
+  if (wants_dw) cuda_launch_sum(k, "rmsnorm_dw");
+}
+
+static ambi_status plan(cuda_plan *k) {
+  row_split r = cuda_rows(k, AMBI_BIT(RSTD), is_backward(k->p) ? 32 : 64);
+  cuda_real(k, "EPS", k->p->op.u.rmsnorm.eps);
+  cuda_real(k, "OFFSET", k->p->op.u.rmsnorm.offset);
+  cuda_fix(k, "CAST", k->p->op.u.rmsnorm.cast);
+  if (is_backward(k->p))
+    plan_backward(k, r);
+  else
+    cuda_launch(k, "rmsnorm_forward", cuda_blocks(k, ceil_div(r.rows, r.groups), 2048 / (r.group * r.groups)), 1,
+                r.group, r.groups, 0);
+  return AMBI_OK;
+}
+
+const cuda_kernel rmsnorm_cuda = {rmsnorm_cu, plan};

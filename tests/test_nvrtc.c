@@ -1,0 +1,137 @@
+/* test_nvrtc.c -- every kernel text compiles for real, without a GPU: NVRTC for sm_80, sm_90 and the newest it knows.
+ *
+ *   test_nvrtc [OP] [--arch N] [--source "CASE"]     one op, one architecture, or print the text of one case
+ *
+ * The driver is played by functions here that do nothing. A warning is a failure. Without NVRTC everything is skipped.
+ */
+#include <stdlib.h>
+
+#include "../cli/case.h"
+#include "backends/cuda/cuda.h"
+#include "test.h"
+
+static const char *const cases[] = {
+#define CASE(text) text,
+#define LONG(text) text,
+#include "../cli/cases.def"
+#undef CASE
+#undef LONG
+};
+
+static cuda_api real;
+static int compiled;
+
+/* ---- a driver that does nothing -------------------------------------------------------------------------------------
+ */
+static int fake_push(void *context) { return (void)context, 0; }
+static int fake_pop(void **context) { return (void)context, 0; }
+static int fake_load(void **module, const void *code) { return (void)code, *module = module, 0; }
+static int fake_unload(void *module) { return (void)module, 0; }
+static int fake_function(void **f, void *module, const char *name) { return (void)module, (void)name, *f = f, 0; }
+static int fake_attribute(void *f, int attribute, int value) { return (void)f, (void)attribute, (void)value, 0; }
+static int fake_error(int error, const char **text) { return (void)error, *text = "error", 0; }
+
+/* Compiles for real, and looks at what the compiler has to say. */
+static int compile(void *program, int count, const char *const *options) {
+  size_t bytes = 0;
+  int error = real.nvrtcCompileProgram(program, count, options);
+  compiled++;
+  char *log = real.nvrtcGetProgramLogSize(program, &bytes) ? NULL : calloc(1, bytes + 1);
+  if (log) real.nvrtcGetProgramLog(program, log);
+  CHECK(error || !log || !*log, "a warning: %.400s", log);
+  if (error && log) fprintf(stderr, "%.2000s\n", log);
+  free(log);
+  return error;
+}
+
+static void open_device(cuda_device *d, ambi_device *dev, int arch) {
+  *d =
+      (cuda_device){.api = real, .arch = arch, .multiprocessors = 132, .shared_bytes = 227 << 10, .l2_bytes = 50 << 20};
+  d->api.cuCtxPushCurrent_v2 = fake_push;
+  d->api.cuCtxPopCurrent_v2 = fake_pop;
+  d->api.cuModuleLoadData = fake_load;
+  d->api.cuModuleUnload = fake_unload;
+  d->api.cuModuleGetFunction = fake_function;
+  d->api.cuFuncSetAttribute = fake_attribute;
+  d->api.cuGetErrorString = d->api.cuGetErrorName = fake_error;
+  d->api.nvrtcCompileProgram = compile;
+  d->modules = modules_new();
+  snprintf(d->isa, sizeof d->isa, "sm_%d", arch);
+  *dev = (ambi_device){.be = &cuda_backend, .name = "cuda", .impl = d};
+}
+
+/* ---- plans
+ * ------------------------------------------------------------------------------------------------------------ */
+static void plan(ambi_device *dev, const char *text, const ambi_op *op, bool print) {
+  ambi_plan *made = NULL;
+  ambi_status s = ambi_plan_create(dev, op, &made);
+  if (s == AMBI_UNSUPPORTED) return;
+  CHECK(s == AMBI_OK, "%s, %s: %s", text, op->pass ? "backward" : "forward", ambi_error());
+  if (made && print) puts(ambi_plan_source(made));
+  ambi_plan_destroy(made);
+}
+
+static void plan_case(ambi_device *dev, const char *text, ambi_dtype dtype, bool print) {
+  ambi_op op;
+  char why[400];
+  const ambi_op_info *info;
+  if (strstr(text, "=*") || case_parse(text, dtype, &op, why, sizeof why) || !(info = ambi_op_get_info(op.kind)))
+    return;
+  plan(dev, text, &op, print);
+  if (!info->backward) return;
+  op.pass = AMBI_BACKWARD;
+  op.want = 0;
+  plan(dev, text, &op, print);
+}
+
+static void plan_all(int arch, const char *op) {
+  static const ambi_dtype dtypes[] = {AMBI_F32, AMBI_BF16, AMBI_F16, AMBI_F64};
+  cuda_device d;
+  ambi_device dev;
+  open_device(&d, &dev, arch);
+  int before = compiled;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (int t = 0; t < 4; t++)
+      if (!op || (!strncmp(cases[i], op, strlen(op)) && cases[i][strlen(op)] == ' '))
+        plan_case(&dev, cases[i], dtypes[t], 0);
+  printf("sm_%d: %d texts compiled\n", arch, compiled - before);
+  modules_free(&d);
+}
+
+static int newest(void) {
+  int count = 0, archs[64];
+  if (real.nvrtcGetNumSupportedArchs(&count) || count < 1 || count > 64 || real.nvrtcGetSupportedArchs(archs))
+    return 90;
+  return archs[count - 1];
+}
+
+int main(int argc, char **argv) {
+  const char *op = NULL, *source = NULL;
+  int arch = 0;
+  for (int i = 1; i < argc; i++) {
+    if (!strcmp(argv[i], "--arch") && i + 1 < argc)
+      arch = atoi(argv[++i]);
+    else if (!strcmp(argv[i], "--source") && i + 1 < argc)
+      source = argv[++i];
+    else
+      op = argv[i];
+  }
+  api_load(&real);
+  if (!real.handle[LIB_COMPILER]) {
+    printf("SKIPPED: %s\n0 passed, 0 failed, 1 skipped\n", real.found[LIB_COMPILER]);
+    return 0;
+  }
+  if (source) {
+    cuda_device d;
+    ambi_device dev;
+    open_device(&d, &dev, arch ? arch : 90);
+    plan_case(&dev, source, AMBI_BF16, true);
+  } else if (arch) {
+    plan_all(arch, op);
+  } else {
+    plan_all(80, op);
+    plan_all(90, op);
+    plan_all(newest(), op);
+  }
+  return test_done();
+}
