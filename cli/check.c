@@ -239,10 +239,6 @@ static int check_arguments(const checker *ck) {
     fprintf(stderr, "ambi check: --case: %s\n", err);
     return 2;
   }
-  if (ck->isa && strcmp(ck->device, "cpu")) {
-    fprintf(stderr, "ambi check: --isa is for the device cpu, not %s\n", ck->device);
-    return 2;
-  }
   return 0;
 }
 
@@ -275,7 +271,7 @@ int check_main(int argc, char **argv) {
       {"op", OPT_STRING, &ck.op, "OP", "only that op"},
       {"case", OPT_STRING, &ck.text, "TEXT", "only this case, as \"rmsnorm x=7x33 w=33\""},
       {"seed", OPT_INT, &ck.seed, "N", "of the random values (1)"},
-      {"isa", OPT_STRING, &ck.isa, "ISA", "cpu: only this instruction set"},
+      {"isa", OPT_STRING, &ck.isa, "ISA", "cpu: only this instruction set; cuda: special or general"},
       {"exhaustive", OPT_FLAG, &ck.exhaustive, NULL, "all 2^32 arguments of each function"},
       {"vectors", OPT_STRING, &ck.vectors, "DIR", "ops.json and ops.safetensors to agree with (../shared/vectors)"},
       {"verbose", OPT_FLAG, &ck.verbose, NULL, "every check, every failure"},
