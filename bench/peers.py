@@ -40,14 +40,16 @@ def ambi_rows(o):
 
 
 def parse_shape(text, default):
-    """'x=4096x4096 w=4096:f32 eps=1e-5' -> tensors {name: (shape, dtype)}, attributes {name: text}."""
+    """'x=4x8@1,4 w=8:f32 eps=1e-5' -> tensors {name: (shape, dtype, strides or None)}, attributes {name: text}."""
     tensors, attributes = {}, {}
     for word in text.split():
         name, _, value = word.partition("=")
-        head, _, dtype = value.partition(":")
+        described, _, strides = value.partition("@")
+        head, _, dtype = described.partition(":")
         parts = head.split("x")
         if value and all(p.isdigit() for p in parts) and name not in ATTRIBUTES:
-            tensors[name] = (tuple(int(p) for p in parts), dtype or default)
+            tensors[name] = (tuple(int(p) for p in parts), dtype or default,
+                             tuple(int(s) for s in strides.split(",")) if strides else None)
         else:
             attributes[name] = value
     return tensors, attributes
@@ -127,11 +129,13 @@ def dtype_of(name):
 def make_inputs(tensors, attributes):
     """One set of inputs; A is negative, so that the scan decays."""
     t = {}
-    for name, (shape, dtype) in tensors.items():
+    for name, (shape, dtype, strides) in tensors.items():
         values = torch.rand(shape) * 2 - 1 if "i" not in dtype else torch.ones(shape)
         if name == "a" and "delta" in tensors:
             values = -values.abs() - 0.1
         t[name] = values.to(dtype_of(dtype))
+        if strides:
+            t[name] = torch.empty_strided(shape, strides, dtype=dtype_of(dtype)).copy_(values)
     return t
 
 
@@ -139,7 +143,7 @@ def set_count(tensors):
     if "delta" in tensors:
         return 1  # the graph of a scan in plain torch is large, and its time is not the memory's
     size = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "i64": 8, "i32": 4}
-    one = sum(size[d] * math.prod(s) for s, d in tensors.values())
+    one = sum(size[d] * math.prod(s) for s, d, _ in tensors.values())
     return max(1, min(MAX_SETS, ROTATE_BYTES // max(one, 1) + 1))
 
 

@@ -323,14 +323,13 @@ json_doc *json_parse(const char *text, size_t bytes, char *err, size_t n) {
     return NULL;
   }
   json_doc *doc = calloc(1, sizeof *doc);
-  if (doc) doc->text = malloc(bytes + 1);
+  if (doc) doc->text = calloc(bytes + 1, 1); /* ends in a NUL */
   if (!doc || !doc->text) {
     if (n) snprintf(err, n, "out of memory");
     free(doc);
     return NULL;
   }
   if (bytes) memcpy(doc->text, text, bytes);
-  doc->text[bytes] = 0;
   parser s = {.doc = doc, .p = doc->text, .end = doc->text + bytes, .err = err, .err_size = n};
   doc->root = parse_document(&s);
   if (doc->root) return doc;

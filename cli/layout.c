@@ -16,7 +16,7 @@ static void stack_axes(ambi_tensor *t, const int *order, int64_t innermost, int6
 }
 
 void layout_apply(ambi_tensor *t, layout how, unsigned salt) {
-  int order[AMBI_MAX_DIMS], n = t->ndim;
+  int order[AMBI_MAX_DIMS] = {0}, n = t->ndim;
   if (how == ASSORTED) how = (layout)(salt % ASSORTED);
   if (how == AS_GIVEN || n == 0) return;
   for (int a = 0; a < n; a++)

@@ -79,7 +79,7 @@ static int read_offsets(const json_value *entry, const char *name, int64_t offse
   if (!pair || pair->type != JSON_ARRAY || pair->length != 2)
     return fail(r, "tensor '%.80s': \"data_offsets\" is missing or not [begin, end]", name);
   int i = 0;
-  for (const json_value *v = pair->child; v; v = v->next) {
+  for (const json_value *v = pair->child; v && i < 2; v = v->next) {
     if (v->type != JSON_NUMBER || !v->is_int || v->integer < 0)
       return fail(r, "tensor '%.80s': data_offsets[%d] is no whole number from 0 up", name, i);
     offset[i++] = v->integer;
@@ -90,7 +90,7 @@ static int read_offsets(const json_value *entry, const char *name, int64_t offse
 static int read_tensor(const json_value *entry, const unsigned char *data, size_t data_bytes, safetensors_tensor *t,
                        const report *r) {
   unsigned element = 0;
-  int64_t offset[2], want;
+  int64_t offset[2] = {0, 0}, want;
   if (strlen(entry->key) != entry->key_length) return fail(r, "a tensor's name holds a NUL");
   t->name = entry->key;
   if (entry->type != JSON_OBJECT) return fail(r, "tensor '%.80s': %s, no object", t->name, json_type_name(entry->type));

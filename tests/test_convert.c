@@ -72,13 +72,13 @@ static void test_rounding(ambi_device *dev, ambi_dtype wide, ambi_dtype half, co
   double *v = malloc(MOST * sizeof *v);
   size_t size = ambi_dtype_size(wide);
   char *w = malloc(MOST * size);
-  uint16_t *got = malloc(MOST * sizeof *got);
+  uint16_t *got = calloc(MOST, sizeof *got);
   int64_t n = probes(half, wide, v), wrong = 0, first = -1;
   for (int64_t i = 0; i < n; i++) value_encode(wide, v[i], w + (size_t)i * size);
   if (CHECK_OK(cast(dev, wide, w, half, got, n))) {
     for (int64_t i = 0; i < n; i++) {
       double x = value_decode(wide, w + (size_t)i * size);
-      uint16_t want;
+      uint16_t want = 0;
       value_encode(half, x, &want);
       bool ok = isnan(x) ? is_nan_pattern(half, got[i]) : got[i] == want;
       if (!ok && wrong++ == 0) first = i;
@@ -109,7 +109,7 @@ static void test_f64_to_f32(ambi_device *dev, const char *name) {
                       -INFINITY,
                       NAN};
   enum { N = sizeof v / sizeof *v };
-  float got[N];
+  float got[N] = {0};
   if (!CHECK_OK(cast(dev, AMBI_F64, v, AMBI_F32, got, N))) return;
   for (int i = 0; i < N; i++) {
     float want = (float)v[i];

@@ -38,7 +38,7 @@ static void run_task(void *context, int64_t task) {
   int64_t d = task % u->blocks * u->width, first = task / u->blocks * u->each;
   int64_t n = min64(u->width, r->channels - d), end = min64(first + u->each, r->batch * u->pieces);
   if (u->by_channel) load_rows(&j, d, n);
-  for (int64_t pair = first; pair < end; pair++) {
+  for (int64_t pair = first; u->pieces > 0 && pair < end; pair++) {
     int64_t from = pair % u->pieces * u->span;
     block k = {pair / u->pieces, d, n, from, min64(from + u->span, u->positions)};
     run(&j, &k);
