@@ -14,11 +14,13 @@
 
 static const struct {
   const char *text;
-  int flags;
+  int flags, gpu;
 } cases[] = {
-#define BENCH(text, flags) {text, flags},
+#define BENCH(text, flags)     {text, flags, 0},
+#define BENCH_GPU(text, flags) {text, flags, 1},
 #include "bench_cases.def"
 #undef BENCH
+#undef BENCH_GPU
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
@@ -29,6 +31,7 @@ typedef struct {
   int64_t threads;
   double seconds;
   int json, best, list, in_place;
+  int gpu; /* the device is none of the host's: other sizes */
 } bench_options;
 
 typedef struct {
@@ -59,7 +62,7 @@ static figures figures_of(const bench_job *j, const bench_case *c) {
   f.of_copy = f.gbps / j->limits.copy_gbps;
   if (c->op.kind == AMBI_LINEAR || c->op.kind == AMBI_ATTENTION) f.of_peak = f.gflops / j->limits.peak_gflops;
   if (c->op.kind == AMBI_SELECTIVE_SCAN) {
-    f.updates = scan_states(&c->op) / seconds / j->threads;
+    f.updates = scan_states(&c->op) / seconds / j->threads; /* a GPU is one core here */
     f.workspace = (double)c->workspace / (scan_states(&c->op) * 4);
   }
   return f;
@@ -73,9 +76,12 @@ static const char *shape_text(const char *text) { /* the case without its op */
 static void print_head(const bench_job *j) {
   ambi_device_info i;
   if (j->o->json || ambi_device_get_info(j->session.target->dev, &i) != AMBI_OK) return;
-  printf("%s, %d thread%s; limits measured now: copy %.1f GB/s (read + write), f32 multiply-add %.0f GFLOP/s (%s)\n",
-         j->session.target->name, j->threads, j->threads == 1 ? "" : "s", j->limits.copy_gbps, j->limits.peak_gflops,
-         j->limits.isa);
+  if (j->o->gpu)
+    printf("%s; limit measured now: copy %.1f GB/s (read + write)\n", j->session.target->name, j->limits.copy_gbps);
+  else
+    printf("%s, %d thread%s; limits measured now: copy %.1f GB/s (read + write), f32 multiply-add %.0f GFLOP/s (%s)\n",
+           j->session.target->name, j->threads, j->threads == 1 ? "" : "s", j->limits.copy_gbps, j->limits.peak_gflops,
+           j->limits.isa);
   printf("%s of at least 5 runs; buffers rotate over 1 GiB\n\n", j->o->best ? "best" : "median");
   printf("%-14s %-8s %-5s %10s %8s %8s %9s  %s\n", "op", "pass", "dtype", "ms", "GB/s", "of copy", "GFLOP/s",
          "kernel | case");
@@ -154,6 +160,7 @@ static void bench_one(bench_job *j, const char *text, int flags, ambi_pass pass,
 static int wanted_pass(const bench_job *j, const char *op, int flags, ambi_pass pass) {
   const ambi_op_info *info = ambi_op_get_info(case_find_op(op));
   if (j->o->pass && strcmp(j->o->pass, pass_name(pass)) != 0) return 0;
+  if (pass == AMBI_FORWARD && (flags & BENCH_BACKWARD_ONLY)) return 0;
   return pass == AMBI_FORWARD || !(flags & BENCH_FORWARD_ONLY || (info && !info->backward));
 }
 
@@ -209,12 +216,13 @@ static void bench_all(bench_job *j) {
   if (j->o->text) {
     bench_text(j, j->o->text, j->o->in_place ? BENCH_IN_PLACE : 0);
   } else {
-    for (int i = 0; i < CASES; i++) bench_text(j, cases[i].text, cases[i].flags);
+    for (int i = 0; i < CASES; i++)
+      if (cases[i].gpu == j->o->gpu) bench_text(j, cases[i].text, cases[i].flags);
     if (!j->o->op || strcmp(j->o->op, "overhead") == 0) bench_overheads(j);
   }
   if (isatty(2) && !isatty(1)) fprintf(stderr, "\r\033[K");
   bench_limits again;
-  if (j->o->json || bench_measure_limits(j->threads, &again) != 0) return;
+  if (j->o->json || j->o->gpu || bench_measure_limits(j->threads, &again) != 0) return;
   printf(
       "\nlimits measured again: copy %.1f GB/s, f32 multiply-add %.0f GFLOP/s (other work on the machine moves them)\n",
       again.copy_gbps, again.peak_gflops);
@@ -255,7 +263,7 @@ static int run_bench(const bench_options *o) {
   }
   bench_job j = {.o = o, .threads = info.threads};
   j.session = (bench_session){.target = &t, .seconds = o->seconds, .rotate = UINT64_C(1) << 30};
-  int rc = bench_measure_limits(j.threads, &j.limits);
+  int rc = o->gpu ? bench_device_limits(&t, &j.limits) : bench_measure_limits(j.threads, &j.limits);
   if (rc)
     fprintf(stderr, "ambi bench: could not measure the limits: no memory or no thread\n");
   else
@@ -292,7 +300,9 @@ int bench_main(int argc, char **argv) {
   int rc = options_parse(&spec, argc, argv, &o.device);
   if (rc >= 0) return rc;
   if ((rc = check_options(&o)) != 0) return rc;
+  o.gpu = strcmp(o.device, "cpu") != 0 && strcmp(o.device, "ref") != 0;
   if (!o.list) return run_bench(&o);
-  for (int i = 0; i < CASES; i++) printf("%s\n", cases[i].text);
+  for (int i = 0; i < CASES; i++)
+    if (cases[i].gpu == o.gpu) printf("%s\n", cases[i].text);
   return 0;
 }

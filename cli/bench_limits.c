@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "bench_limits.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -241,4 +242,24 @@ int bench_measure_limits(int threads, bench_limits *out) {
   out->copy_gbps = measure_copy(threads);
   out->peak_gflops = measure_peak(threads, &out->isa);
   return out->copy_gbps > 0 && out->peak_gflops > 0 ? 0 : -1;
+}
+
+int bench_device_limits(const target *t, bench_limits *out) {
+  const size_t bytes = (size_t)1 << 30;
+  ambi_buf from, to;
+  *out = (bench_limits){.isa = "", .peak_gflops = NAN};
+  if (ambi_alloc(t->dev, bytes, &from) != AMBI_OK) return -1;
+  if (ambi_alloc(t->dev, bytes, &to) != AMBI_OK) return ambi_free(t->dev, from), -1;
+  ambi_status s = ambi_copy(t->stream, to, from, bytes);
+  for (int round = 0; round < 5 && s == AMBI_OK; round++) {
+    enum { COPIES = 8 };
+    double begin = (ambi_stream_wait(t->stream), bench_now());
+    for (int i = 0; i < COPIES && s == AMBI_OK; i++) s = ambi_copy(t->stream, to, from, bytes);
+    if (s == AMBI_OK) s = ambi_stream_wait(t->stream);
+    double rate = 2.0 * COPIES * (double)bytes / (bench_now() - begin) / 1e9;
+    if (rate > out->copy_gbps) out->copy_gbps = rate;
+  }
+  ambi_free(t->dev, from);
+  ambi_free(t->dev, to);
+  return s == AMBI_OK ? 0 : -1;
 }

@@ -1,6 +1,7 @@
 /* bench_limits.h -- what this machine can do at most, measured when the kernels are. */
 #ifndef CLI_BENCH_LIMITS_H
 #define CLI_BENCH_LIMITS_H
+#include "exec.h"
 
 typedef struct {
   double copy_gbps;   /* memory to memory past the cache; a byte read and written counts as two */
@@ -10,6 +11,9 @@ typedef struct {
 
 /* With that many threads; about a second. 0, or -1 when there is no memory or no thread. */
 int bench_measure_limits(int threads, bench_limits *out);
+
+/* The same of any other device, by ambi_copy; its peak is not known (NaN). */
+int bench_device_limits(const target *t, bench_limits *out);
 
 double bench_now(void); /* seconds, monotonic */
 

@@ -33,6 +33,10 @@ static void give_up(bench_case *c, ambi_status s, const char *why) {
 static int make_op(bench_session *s, bench_case *c) {
   char why[300];
   if (case_parse(c->text, c->dtype, &c->op, why, sizeof why)) return give_up(c, AMBI_INVALID, why), -1;
+  uint32_t wanted = c->op.want, outputs = 0;
+  const ambi_op_info *info = ambi_op_get_info(c->op.kind);
+  for (int i = 0; i < info->slots; i++) outputs |= info->slot[i].flags & AMBI_SLOT_OUTPUT ? AMBI_BIT(i) : 0;
+  c->op.want &= outputs;
   if (c->pass == AMBI_FORWARD) return 0;
   ambi_plan *forward;
   ambi_status status = ambi_plan_create(s->target->dev, &c->op, &forward);
@@ -42,7 +46,7 @@ static int make_op(bench_session *s, bench_case *c) {
   }
   ambi_plan_destroy(forward);
   c->op.pass = AMBI_BACKWARD;
-  c->op.want = 0;
+  c->op.want = wanted & ~outputs;
   return 0;
 }
 
@@ -122,12 +126,12 @@ static int fill_slot(bench_session *s, bench_case *c, const layout *l, int slot)
   unsigned char *tile = make_tile(c, l, slot, &tile_bytes);
   if (!tile) return give_up(c, AMBI_NO_MEMORY, "no memory for values"), -1;
   ambi_status status = AMBI_OK;
-  for (int set = 0; set < l->sets; set++) {
+  for (int set = 0; set < l->sets && status == AMBI_OK; set++) {
     uint64_t base = l->set_bytes * (uint64_t)set + l->at[slot] - low;
-    for (uint64_t at = 0; at < span && status == AMBI_OK; at += tile_bytes) {
-      size_t n = (size_t)(span - at < tile_bytes ? span - at : tile_bytes);
-      status = ambi_upload(s->target->stream, place(s, base + at), tile, n);
-    }
+    status = ambi_upload(s->target->stream, place(s, base), tile, (size_t)tile_bytes);
+    for (uint64_t at = tile_bytes; at < span && status == AMBI_OK; at *= 2) /* what is there, once more */
+      status =
+          ambi_copy(s->target->stream, place(s, base + at), place(s, base), (size_t)(span - at < at ? span - at : at));
   }
   if (status == AMBI_OK) status = ambi_stream_wait(s->target->stream);
   free(tile);
@@ -136,12 +140,11 @@ static int fill_slot(bench_session *s, bench_case *c, const layout *l, int slot)
 
 /* ---- time ----------------------------------------------------------------------------------------------- */
 
-/* Seconds of one run, averaged over `batch` of them, each on the next set; negative after a failure. */
-static double time_runs(bench_session *s, bench_case *c, layout *l, int batch) {
+/* `batch` runs, each on the next set. */
+static ambi_status start_runs(bench_session *s, layout *l, int batch) {
   ambi_buf workspace = place(s, l->set_bytes * (uint64_t)l->sets);
   ambi_status status = AMBI_OK;
   ambi_buf slots[AMBI_SLOTS] = {{0}};
-  double begin = bench_now();
   for (int b = 0; b < batch && status == AMBI_OK; b++) {
     uint64_t base = l->set_bytes * (uint64_t)(l->next++ % l->sets);
     for (int i = 0; i < AMBI_SLOTS && (b == 0 || l->sets > 1); i++) {
@@ -149,6 +152,24 @@ static double time_runs(bench_session *s, bench_case *c, layout *l, int batch) {
     }
     status = ambi_run(l->plan, s->target->stream, slots, AMBI_SLOTS, workspace);
   }
+  return status;
+}
+
+/* The same as a graph, where the device has them: what is timed then is the device alone, not the calls. */
+static ambi_graph *record_runs(bench_session *s, bench_case *c, layout *l, int batch) {
+  ambi_graph *graph = NULL;
+  ambi_status status = ambi_record(s->target->stream);
+  if (status == AMBI_UNSUPPORTED) return NULL;
+  if (status == AMBI_OK) status = start_runs(s, l, batch);
+  ambi_status ended = ambi_recorded(s->target->stream, &graph);
+  if (status != AMBI_OK || ended != AMBI_OK) give_up(c, status != AMBI_OK ? status : ended, ambi_error());
+  return graph;
+}
+
+/* Seconds of one run, averaged over `batch` of them; negative after a failure. */
+static double time_runs(bench_session *s, bench_case *c, layout *l, int batch, const ambi_graph *graph) {
+  double begin = bench_now();
+  ambi_status status = graph ? ambi_replay(graph, s->target->stream) : start_runs(s, l, batch);
   if (status == AMBI_OK) status = ambi_stream_wait(s->target->stream);
   if (status != AMBI_OK) return give_up(c, status, ambi_error()), -1;
   return (bench_now() - begin) / batch;
@@ -162,21 +183,27 @@ static int by_value(const void *a, const void *b) {
 static void measure(bench_session *s, bench_case *c, layout *l) {
   static const double least = 200e-6; /* a sample shorter than this is a batch of runs */
   static const double most = 20;      /* a run longer than this is not repeated (the reference, on large cases) */
-  double sample[MAX_RUNS], spent = 0, warm = time_runs(s, c, l, 1);
+  double sample[MAX_RUNS], spent = 0, warm = time_runs(s, c, l, 1, NULL);
   if (warm > most) {
     c->runs = 1;
     c->best = c->median = warm;
     return;
   }
-  if (warm >= 0) warm = time_runs(s, c, l, 1);
+  if (warm >= 0) warm = time_runs(s, c, l, 1, NULL);
   if (warm < 0) return;
-  int batch = warm < least ? (int)ceil(least / fmax(warm, 1e-8)) : 1;
+  int batch = warm < least ? (int)ceil(least / fmax(warm, 1e-8)) : 1, many = (int)ceil(fmin(5e-3 / warm, 500));
+  int turns = many > l->sets ? many : l->sets < 64 ? l->sets : 64;
+  ambi_graph *graph = record_runs(s, c, l, turns);
+  if (c->status != AMBI_OK) return;
+  if (graph) batch = turns;
   while (c->runs < MIN_RUNS || (spent < s->seconds && c->runs < MAX_RUNS)) {
-    double t = time_runs(s, c, l, batch);
-    if (t < 0) return;
+    double t = time_runs(s, c, l, batch, graph);
+    if (t < 0) break;
     sample[c->runs++] = t;
     spent += t * batch;
   }
+  ambi_graph_destroy(graph);
+  if (c->status != AMBI_OK) return;
   qsort(sample, (size_t)c->runs, sizeof *sample, by_value);
   c->best = sample[0];
   c->median = (sample[(c->runs - 1) / 2] + sample[c->runs / 2]) / 2;

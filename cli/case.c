@@ -193,6 +193,7 @@ static int read_word(char *word, ambi_dtype dtype, const ambi_op_info *info, amb
   if (d >= 0 && value) return read_tensor(value, dtype, &op->grad[d], err);
   if (a && value) return set_attr(op, a, value, err);
   if (s >= 0 && (info->slot[s].flags & AMBI_SLOT_OUTPUT)) return op->want |= AMBI_BIT(s), 0;
+  if (d >= 0 && !(info->slot[d].flags & AMBI_SLOT_OUTPUT)) return op->want |= AMBI_BIT(d), 0;
   if (s >= 0 || d >= 0 || a)
     put(err, "%s of %s wants a value: %s=%s", word, info->name, word, a ? "NUMBER" : "7x33");
   else

@@ -7,6 +7,7 @@
  *   slot=SHAPE[:DTYPE][@STRIDES]   SHAPE is 7x33, or () for a scalar without axes; STRIDES in elements
  *   d+slot=SHAPE..                 describes the gradient of that slot (op.grad)
  *   slot                           an optional output, by name alone: sets its bit in op.want
+ *   dslot                          an input's gradient, by name alone: backward gives this one (`ambi bench`)
  *   attribute=VALUE                a number, true/false, or the name of an enum value
  *
  * Everything comes from ambi_op_get_info: no op is known here by name. */

@@ -9,7 +9,7 @@
 #include "print.h"
 #include "reflect.h"
 
-static const char *const device_names[] = {"cpu", "ref"};
+static const char *const device_names[] = {"cpu", "cuda", "ref"};
 enum { DEVICES = sizeof device_names / sizeof *device_names };
 
 static const char *pass_name(ambi_pass p) { return p == AMBI_BACKWARD ? "backward" : "forward"; }
@@ -235,9 +235,10 @@ int info_main(int argc, char **argv) {
   ambi_device *dev[DEVICES] = {NULL};
   const ambi_device_options o = {.threads = (int32_t)threads, .max_isa = isa};
   for (int d = 0; d < DEVICES; d++) {
-    if (ambi_device_open(device_names[d], &o, &dev[d]) == AMBI_OK) continue;
-    fprintf(stderr, "ambi info: device %s: %s\n", device_names[d], ambi_error());
-    rc = 1;
+    int is_cpu = !strcmp(device_names[d], "cpu");
+    if (ambi_device_open(device_names[d], is_cpu ? &o : NULL, &dev[d]) == AMBI_OK) continue;
+    if (is_cpu) rc = 1;
+    if (is_cpu || !only) fprintf(stderr, "device %s: not here: %s\n", device_names[d], ambi_error());
   }
   if (json)
     print_json(dev, only);

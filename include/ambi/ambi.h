@@ -118,6 +118,7 @@ AMBI_API ambi_status ambi_alloc(ambi_device *dev, size_t bytes, ambi_buf *out); 
 AMBI_API void ambi_free(ambi_device *dev, ambi_buf b);
 AMBI_API ambi_status ambi_upload(ambi_stream *s, ambi_buf dst, const void *src, size_t bytes);
 AMBI_API ambi_status ambi_download(ambi_stream *s, void *dst, ambi_buf src, size_t bytes);
+AMBI_API ambi_status ambi_copy(ambi_stream *s, ambi_buf dst, ambi_buf src, size_t bytes); /* inside the device */
 AMBI_API ambi_status ambi_stream_create(ambi_device *dev, void *native, ambi_stream **out);
 AMBI_API void ambi_stream_destroy(ambi_stream *s);
 AMBI_API ambi_status ambi_stream_wait(ambi_stream *s);

@@ -9,6 +9,7 @@ ambi_status host_stream_open(ambi_stream *s, void *native);
 void host_stream_close(ambi_stream *s);
 ambi_status host_upload(ambi_stream *s, ambi_buf dst, const void *src, size_t bytes);
 ambi_status host_download(ambi_stream *s, void *dst, ambi_buf src, size_t bytes);
+ambi_status host_copy(ambi_stream *s, ambi_buf dst, ambi_buf src, size_t bytes);
 ambi_status host_wait(ambi_stream *s);
 
 /* Addresses of element 0 of each slot; NULL for those that take no part, but never for an empty tensor. */

@@ -106,6 +106,7 @@ typedef struct backend {
   void (*stream_close)(ambi_stream *s);
   ambi_status (*upload)(ambi_stream *s, ambi_buf dst, const void *src, size_t bytes);
   ambi_status (*download)(ambi_stream *s, void *dst, ambi_buf src, size_t bytes);
+  ambi_status (*copy)(ambi_stream *s, ambi_buf dst, ambi_buf src, size_t bytes);
   ambi_status (*wait)(ambi_stream *s);
   ambi_status (*record)(ambi_stream *s); /* NULL: the device records no graphs */
   ambi_status (*recorded)(ambi_stream *s, ambi_graph *g);

@@ -97,6 +97,12 @@ ambi_status ambi_download(ambi_stream *s, void *dst, ambi_buf src, size_t bytes)
   return s->dev->be->download(s, dst, src, bytes);
 }
 
+ambi_status ambi_copy(ambi_stream *s, ambi_buf dst, ambi_buf src, size_t bytes) {
+  if (!s) return fail(AMBI_INVALID, "ambi_copy: stream is NULL");
+  if (bytes && (!dst.data || !src.data)) return fail(AMBI_INVALID, "ambi_copy: %s is NULL", src.data ? "dst" : "src");
+  return s->dev->be->copy(s, dst, src, bytes);
+}
+
 /* ---- graphs ------------------------------------------------------------------------------------- */
 ambi_status ambi_record(ambi_stream *s) {
   if (!s) return fail(AMBI_INVALID, "ambi_record: stream is NULL");

@@ -211,6 +211,13 @@ static ambi_status cuda_download(ambi_stream *s, void *dst, ambi_buf src, size_t
   return AMBI_OK;
 }
 
+static ambi_status cuda_copy(ambi_stream *s, ambi_buf dst, ambi_buf src, size_t bytes) {
+  const cuda_device *d = cuda_of(s->dev);
+  uint64_t to = (uint64_t)(uintptr_t)dst.data + dst.offset, from = (uint64_t)(uintptr_t)src.data + src.offset;
+  if (bytes) INSIDE(d, d->api.cuMemcpyDtoDAsync_v2(to, from, bytes, s->impl), "copying");
+  return AMBI_OK;
+}
+
 static ambi_status cuda_wait(ambi_stream *s) {
   const cuda_device *d = cuda_of(s->dev);
   INSIDE(d, d->api.cuStreamSynchronize(s->impl), "waiting for a stream");
@@ -263,6 +270,7 @@ const backend cuda_backend = {.name = "cuda",
                               .stream_close = cuda_stream_close,
                               .upload = cuda_upload,
                               .download = cuda_download,
+                              .copy = cuda_copy,
                               .wait = cuda_wait,
                               .record = cuda_record,
                               .recorded = cuda_recorded,
