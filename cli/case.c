@@ -241,7 +241,7 @@ static void put_tensor(text *out, const char *prefix, const char *name, const am
 static void put_attr(text *out, const ambi_attr_info *a, double v) {
   int names = 0;
   while (a->type == AMBI_ATTR_ENUM && a->names && a->names[names]) names++;
-  if (v >= 0 && v < names) {
+  if (a->names && v >= 0 && v < names) {
     put(out, " %s=%s", a->name, a->names[(int)v]);
   } else if (v != 0) {
     char digits[32];

@@ -258,6 +258,7 @@ INLINE out_view view_out(int kind, const strip *s, int64_t i, real *tile) {
 }
 
 INLINE void put(int kind, out_view o, int64_t k, vr v, int64_t left) {
+  if (!o.p) __builtin_unreachable(); /* only what is wanted is put */
 #if AMBI_REAL == 32
   if (kind == BF16S) {
     bf16_put_past((uint16_t *)o.p + k, v, left, o.past);
