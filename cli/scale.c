@@ -224,4 +224,6 @@ void trial_magnitudes(const target *ref, trial *t) {
   t->approximate = t->op.kind == AMBI_UNARY || t->op.kind == AMBI_GATED;
   t->growth = 16 + 2 * log2(n) + t->steps;
   t->own = ldexp(6 * sqrt(n), -53);
+  if (t->op.kind == AMBI_LINEAR && t->op.u.linear.tf32)
+    t->own += ldexp(2, -10); /* both factors may be cut to 10 bits */
 }

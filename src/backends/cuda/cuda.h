@@ -62,6 +62,7 @@ typedef struct {
   const char *kernel; /* its name in the text; NULL: a call */
   void *function;
   uint32_t grid[3], block[2], shared;
+  bool held; /* launched by a call only */
   cuda_call *call;
   void *context;
   void (*release)(const cuda_device *d, void *context);
@@ -106,6 +107,9 @@ void cuda_workspace(cuda_plan *k, const char *name, uint64_t bytes);
 /* Launches of nothing are left out. */
 void cuda_launch(cuda_plan *k, const char *kernel, int64_t grid_x, int64_t grid_y, int block_x, int block_y,
                  int64_t shared);
+/* A kernel that a call launches, as often as it likes, with args of its own making. */
+int cuda_held(cuda_plan *k, const char *kernel, int64_t grid_x, int64_t grid_y, int block_x, int block_y);
+ambi_status cuda_launch_held(const cuda_plan *k, int step, cuda_args *args, void *stream);
 void cuda_then(cuda_plan *k, cuda_call *call, void *context, void (*release)(const cuda_device *d, void *context));
 
 /* Elements of a slot and a gradient in 16 bytes, if all `slots` are dense along their last axis and every address that

@@ -170,6 +170,14 @@ void cuda_launch(cuda_plan *k, const char *kernel, int64_t grid_x, int64_t grid_
                              .shared = (uint32_t)shared};
 }
 
+int cuda_held(cuda_plan *k, const char *kernel, int64_t grid_x, int64_t grid_y, int block_x, int block_y) {
+  int step = k->steps;
+  cuda_launch(k, kernel, grid_x, grid_y, block_x, block_y, 0);
+  if (k->steps == step) return -1; /* of nothing */
+  k->step[step].held = true;
+  return step;
+}
+
 void cuda_then(cuda_plan *k, cuda_call *call, void *context, void (*release)(const cuda_device *d, void *context)) {
   if (k->failed)
     release(k->dev, context);
@@ -335,6 +343,15 @@ static ambi_status launch(const cuda_api *api, const cuda_step *s, cuda_args *ar
   return error ? api_check(api, error, s->kernel) : AMBI_OK;
 }
 
+ambi_status cuda_launch_held(const cuda_plan *k, int step, cuda_args *args, void *stream) {
+  return step < 0 ? AMBI_OK : launch(&k->dev->api, &k->step[step], args, stream);
+}
+
+static ambi_status take_step(const cuda_plan *k, const cuda_step *s, cuda_args *args, void *stream) {
+  if (s->held) return AMBI_OK;
+  return s->kernel ? launch(&k->dev->api, s, args, stream) : s->call(k, s->context, args, stream);
+}
+
 ambi_status cuda_run(const ambi_plan *plan, ambi_stream *s, const ambi_buf *slots, ambi_buf workspace) {
   const cuda_plan *k = plan->code;
   if (k->steps == 0) return AMBI_OK;
@@ -346,7 +363,7 @@ ambi_status cuda_run(const ambi_plan *plan, ambi_stream *s, const ambi_buf *slot
   TRY(cuda_enter(k->dev));
   ambi_status status = AMBI_OK;
   for (const cuda_step *step = k->step; step < k->step + k->steps && status == AMBI_OK; step++)
-    status = step->kernel ? launch(&k->dev->api, step, &args, stream) : step->call(k, step->context, &args, stream);
+    status = take_step(k, step, &args, stream);
   cuda_leave(k->dev);
   return status;
 }

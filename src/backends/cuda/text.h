@@ -2,7 +2,8 @@
 #ifndef AMBI_CUDA_TEXT_H
 #define AMBI_CUDA_TEXT_H
 
-extern const char prelude_cu[], scalar_cu[], math_cu[], math_half_cu[], math_f64_cu[], rows_cu[], pointwise_cu[];
+extern const char prelude_cu[], scalar_cu[], math_cu[], math_half_cu[], math_f64_cu[], rows_cu[], pointwise_cu[],
+    gemm_cu[];
 extern const char *const function_text[]; /* elementwise.def, by ambi_function */
 
 #endif

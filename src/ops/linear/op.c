@@ -16,6 +16,11 @@ static const ambi_slot_info slots[] = {
     {"y", "(.., N)", "output", AMBI_SLOT_OUTPUT},
 };
 
+static const ambi_attr_info attributes[] = {
+    {"tf32", "factors of f32 may be rounded to 10 bits, where a device gains by it (cuda)", AMBI_ATTR_BOOL,
+     offsetof(ambi_op, u.linear.tf32), 0, 0, 1, NULL},
+};
+
 static const int8_t in_place[][2] = {{-1, -1}};
 
 static ambi_status shapes(problem *p) {
@@ -55,6 +60,8 @@ const op_def linear_op = {
              .doc = "A matrix product with a weight.",
              .slots = sizeof slots / sizeof *slots,
              .slot = slots,
+             .attrs = sizeof attributes / sizeof *attributes,
+             .attr = attributes,
              .backward = 1,
              .in_place = in_place},
     .backward_reads = AMBI_BIT(X) | AMBI_BIT(W),

@@ -1,0 +1,202 @@
+/* blas.c -- products by cuBLASLt.
+ *
+ * It thinks in columns: D[r,c] = P[r,k] Q[k,c], a column's elements side by side. A C whose rows are dense is the
+ * transpose of such a D, so that
+ *   rows dense      D = C^T (n x m)     P = B^T    Q = A^T
+ *   columns dense   D = C   (m x n)     P = A      Q = B
+ * and a P or Q that is dense the other way is given transposed. Everything is chosen when the plan is made.        */
+#include "backends/cuda/blas.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+enum { /* cuBLASLt's numbers */
+       TYPE_F32 = 0,
+       TYPE_F64 = 1,
+       TYPE_F16 = 2,
+       TYPE_BF16 = 14,
+       COMPUTE_F32 = 68,
+       COMPUTE_F64 = 70,
+       COMPUTE_TF32 = 77,
+       DESC_TRANSPOSE_P = 3,
+       DESC_TRANSPOSE_Q = 4,
+       DESC_EPILOGUE = 7,
+       DESC_BIAS_POINTER = 8,
+       EPILOGUE_BIAS = 4,
+       PREFER_WORKSPACE = 1,
+       PREFER_REDUCTION = 3,
+       PREFER_ALIGNMENT = 5, /* of P; Q, C and D follow */
+       REDUCE_IN_COMPUTE_TYPE = 2,
+};
+enum { ALIGNMENT = 16, DESC_WORDS = 64 };
+
+/* What the heuristic answers. */
+typedef struct {
+  uint64_t algorithm[8];
+  size_t workspace;
+  int state;
+  float waves;
+  int reserved[4];
+} blas_choice;
+
+typedef struct {
+  int64_t rows, cols, ld; /* as it lies in memory: columns of `rows` neighbours, ld apart */
+  int32_t transposed;     /* 1: the matrix that is meant has its rows there */
+} blas_layout;
+
+struct blas_product {
+  bool swapped; /* P is B^T */
+  bool has_bias;
+  int type, result, compute, scale;
+  blas_layout p, q, d;
+  void *layout[3]; /* of p, q, d */
+  blas_choice choice;
+};
+
+/* ---- the handle: made by the first plan that wants it -------------------------------------------------------------
+ */
+static void *handle_of(cuda_device *d) {
+  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  if (!d->api.handle[LIB_BLAS]) return NULL;
+  pthread_mutex_lock(&lock);
+  if (!d->blas && d->api.cublasLtCreate(&d->blas)) d->blas = NULL;
+  void *handle = d->blas;
+  pthread_mutex_unlock(&lock);
+  return handle;
+}
+
+/* ---- layouts ------------------------------------------------------------------------------------------------------
+ */
+/* The stride of an axis of that many, or -1 when it is nested; of an axis of one, `any` will do. */
+static int64_t stride_of(const cuda_axis *x, int64_t count, int64_t any) {
+  if (count <= 1) return any;
+  return x->dims == 1 ? x->stride[0] : -1;
+}
+
+/* A (rows x cols) matrix: false when neither axis is dense, or columns overlap. */
+static bool lay_out(const cuda_matrix *x, int64_t rows, int64_t cols, bool may_transpose, blas_layout *out) {
+  int64_t down = stride_of(&x->row, rows, 1), right = stride_of(&x->col, cols, rows);
+  *out = (blas_layout){rows, cols, right, 0};
+  if (down == 1 && right >= rows) return true;
+  down = stride_of(&x->row, rows, cols), right = stride_of(&x->col, cols, 1);
+  *out = (blas_layout){cols, rows, down, 1};
+  return may_transpose && right == 1 && down >= cols;
+}
+
+static bool lay_out_all(const cuda_product *s, blas_product *b) {
+  cuda_matrix at = cuda_transposed(s->a), bt = cuda_transposed(s->b), ct = cuda_transposed(s->c);
+  b->swapped = lay_out(&ct, s->n, s->m, false, &b->d);
+  if (b->swapped) return lay_out(&bt, s->n, s->k, true, &b->p) && lay_out(&at, s->k, s->m, true, &b->q);
+  return s->bias == AMBI_NONE && lay_out(&s->c, s->m, s->n, false, &b->d) && lay_out(&s->a, s->m, s->k, true, &b->p) &&
+         lay_out(&s->b, s->k, s->n, true, &b->q);
+}
+
+/* ---- types: sums in f32, or f64
+ * --------------------------------------------------------------------------------------
+ */
+static bool choose_types(const cuda_product *s, blas_product *b) {
+  static const int types[] = {
+      [AMBI_F32] = TYPE_F32, [AMBI_F16] = TYPE_F16, [AMBI_BF16] = TYPE_BF16, [AMBI_F64] = TYPE_F64};
+  bool wide = s->a.dtype == AMBI_F64, half = s->a.dtype == AMBI_F16 || s->a.dtype == AMBI_BF16;
+  b->type = types[s->a.dtype];
+  b->result = types[s->c.dtype];
+  b->compute = wide ? COMPUTE_F64 : s->tf32 && !half ? COMPUTE_TF32 : COMPUTE_F32;
+  b->scale = wide ? TYPE_F64 : TYPE_F32;
+  b->has_bias = s->bias != AMBI_NONE;
+  if (b->has_bias && ((int64_t)s->bias != s->c.dtype || (s->n > 1 && s->bias_stride != 1))) return false;
+  return s->a.dtype == s->b.dtype && (s->c.dtype == s->a.dtype || (half && s->c.dtype == AMBI_F32));
+}
+
+/* ---- descriptors: in the caller's own memory, as every run has its own bias ---------------------------------------
+ */
+static int describe(const cuda_api *api, const blas_product *b, uint64_t bias, uint64_t (*desc)[DESC_WORDS]) {
+  uint32_t epilogue = EPILOGUE_BIAS;
+  int error = api->cublasLtMatmulDescInit_internal(desc, sizeof *desc, b->compute, b->scale);
+  error |= api->cublasLtMatmulDescSetAttribute(desc, DESC_TRANSPOSE_P, &b->p.transposed, sizeof b->p.transposed);
+  error |= api->cublasLtMatmulDescSetAttribute(desc, DESC_TRANSPOSE_Q, &b->q.transposed, sizeof b->q.transposed);
+  if (!b->has_bias) return error;
+  error |= api->cublasLtMatmulDescSetAttribute(desc, DESC_EPILOGUE, &epilogue, sizeof epilogue);
+  return error | api->cublasLtMatmulDescSetAttribute(desc, DESC_BIAS_POINTER, &bias, sizeof bias);
+}
+
+static int make_layouts(const cuda_api *api, blas_product *b) {
+  const blas_layout *lies[3] = {&b->p, &b->q, &b->d};
+  int error = 0;
+  for (int i = 0; i < 3; i++)
+    error |= api->cublasLtMatrixLayoutCreate(&b->layout[i], i < 2 ? b->type : b->result, (uint64_t)lies[i]->rows,
+                                             (uint64_t)lies[i]->cols, lies[i]->ld);
+  return error;
+}
+
+/* Sums that are split are put together in a fixed order, in the precision of the sums. */
+static int choose(const cuda_device *d, blas_product *b, void *preference) {
+  const cuda_api *api = &d->api;
+  uint64_t desc[DESC_WORDS], workspace = d->arch >= 90 ? 32 << 20 : 4 << 20;
+  uint32_t reduction = REDUCE_IN_COMPUTE_TYPE, alignment = ALIGNMENT;
+  int found = 0, error = describe(api, b, ALIGNMENT, &desc);
+  error |= api->cublasLtMatmulPreferenceSetAttribute(preference, PREFER_WORKSPACE, &workspace, sizeof workspace);
+  error |= api->cublasLtMatmulPreferenceSetAttribute(preference, PREFER_REDUCTION, &reduction, sizeof reduction);
+  for (int i = 0; i < 4; i++)
+    error |= api->cublasLtMatmulPreferenceSetAttribute(preference, PREFER_ALIGNMENT + i, &alignment, sizeof alignment);
+  if (error) return error;
+  error = api->cublasLtMatmulAlgoGetHeuristic(d->blas, desc, b->layout[0], b->layout[1], b->layout[2], b->layout[2],
+                                              preference, 1, &b->choice, &found);
+  return error ? error : found < 1 ? 1 : b->choice.state;
+}
+
+static bool prepare(const cuda_device *d, blas_product *b) {
+  void *preference = NULL;
+  if (make_layouts(&d->api, b) || d->api.cublasLtMatmulPreferenceCreate(&preference)) return false;
+  int error = choose(d, b, preference);
+  d->api.cublasLtMatmulPreferenceDestroy(preference);
+  return error == 0;
+}
+
+blas_product *blas_make(cuda_device *d, const cuda_product *p) {
+  blas_product b = {0};
+  if (p->k == 0 || p->m > INT32_MAX || p->n > INT32_MAX || p->k > INT32_MAX) return NULL;
+  if (!choose_types(p, &b) || !lay_out_all(p, &b) || !handle_of(d)) return NULL;
+  blas_product *made = malloc(sizeof *made);
+  if (made) *made = b;
+  if (made && prepare(d, made)) return made;
+  if (made) blas_free(d, made);
+  return NULL;
+}
+
+void blas_free(const cuda_device *d, blas_product *b) {
+  for (int i = 0; i < 3; i++)
+    if (b->layout[i]) d->api.cublasLtMatrixLayoutDestroy(b->layout[i]);
+  free(b);
+}
+
+uint64_t blas_workspace(const blas_product *b) { return b->choice.workspace; }
+
+/* ---- run -----------------------------------------------------------------------------------------------------------
+ */
+bool blas_takes(const blas_product *b, const cuda_operands *at) {
+  return ((at->a | at->b | at->c | (b->has_bias ? at->bias : 0)) & (ALIGNMENT - 1)) == 0;
+}
+
+static ambi_status check(int error) {
+  enum { EXECUTION_FAILED = 13 };
+  if (error == 0) return AMBI_OK;
+  return fail(error == EXECUTION_FAILED ? AMBI_DEVICE_LOST : AMBI_INVALID, "cuda: cublasLtMatmul failed with status %d",
+              error);
+}
+
+static void *pointer(uint64_t at) { return (void *)(uintptr_t)at; /* NOLINT(performance-no-int-to-ptr) */ }
+
+ambi_status blas_run(const cuda_device *d, const blas_product *b, const cuda_operands *at, bool accumulate,
+                     void *stream) {
+  static const float one_f = 1, none_f = 0;
+  static const double one_d = 1, none_d = 0;
+  const bool wide = b->scale == TYPE_F64;
+  const void *one = wide ? (const void *)&one_d : &one_f, *none = wide ? (const void *)&none_d : &none_f;
+  uint64_t desc[DESC_WORDS];
+  int error = describe(&d->api, b, at->bias, &desc);
+  if (error) return check(error);
+  return check(d->api.cublasLtMatmul(d->blas, desc, one, pointer(b->swapped ? at->b : at->a), b->layout[0],
+                                     pointer(b->swapped ? at->a : at->b), b->layout[1], accumulate ? one : none,
+                                     pointer(at->c), b->layout[2], pointer(at->c), b->layout[2], b->choice.algorithm,
+                                     pointer(at->work), b->choice.workspace, stream));
+}

@@ -1,0 +1,118 @@
+/* gemm.c -- matrix products: cuBLASLt's, or the text gemm.cu. */
+#include "backends/cuda/gemm.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backends/cuda/blas.h"
+#include "backends/cuda/text.h"
+
+struct cuda_gemm {
+  cuda_product p;
+  blas_product *blas; /* NULL: always the text */
+  void *function;     /* the text's kernel; NULL: there are no results */
+};
+
+/* As gemm.cu declares it. */
+typedef struct {
+  uint64_t a, b, bias, c;
+  int64_t m, n, k;
+  cuda_matrix at_a, at_b, at_c;
+  int64_t bias_dtype, bias_stride, adds;
+} gemm_args;
+
+/* ---- matrices -----------------------------------------------------------------------------------------------------
+ */
+cuda_axis cuda_plain_axis(int64_t stride) { return (cuda_axis){.dims = 1, .stride = {stride}}; }
+
+cuda_axis cuda_grid_axis(const grid *g, int slot) {
+  cuda_axis x = {.dims = g->ndim};
+  memcpy(x.shape, g->shape, (size_t)g->ndim * sizeof *x.shape);
+  memcpy(x.stride, g->stride[slot], (size_t)g->ndim * sizeof *x.stride);
+  return x;
+}
+
+cuda_matrix cuda_transposed(cuda_matrix x) { return (cuda_matrix){x.dtype, x.col, x.row}; }
+
+cuda_matrix cuda_dense_matrix(ambi_dtype t, int64_t cols) {
+  return (cuda_matrix){t, cuda_plain_axis(cols), cuda_plain_axis(1)};
+}
+
+/* ---- the text: one for each arithmetic
+ * -------------------------------------------------------------------------------
+ */
+static char *text_of(bool wide) {
+  static const char defines[] =
+      "#define COMPUTE_F64 %d\n#define NUMBERS 1\n#define DTYPES_0 0ull\n#define DTYPES_1 0ull\n#define USED 0u\n"
+      "#define ADDS_TO 0u\n%s\n%s\n";
+  size_t bytes = sizeof defines + strlen(prelude_cu) + strlen(gemm_cu) + 8;
+  char *source = malloc(bytes);
+  if (source) snprintf(source, bytes, defines, wide, prelude_cu, gemm_cu);
+  return source;
+}
+
+static ambi_status find_function(cuda_plan *k, cuda_gemm *g) {
+  const cuda_api *api = &k->dev->api;
+  const cuda_module *m = NULL;
+  char *source = text_of(k->p->compute == AMBI_F64);
+  if (!source) return fail(AMBI_NO_MEMORY, "%s: no memory for its text", k->p->def->info.name);
+  TRY(module_get(k->dev, source, false, &m));
+  if (!k->source) k->source = m->source;
+  return api_check(api, api->cuModuleGetFunction(&g->function, m->handle, "gemm"), "gemm");
+}
+
+/* ---- which of the two
+ * ------------------------------------------------------------------------------------------------
+ */
+/* cuBLASLt adds up as it likes. Where few results are long sums, no time is lost by adding up with care. */
+static bool prefers_text(const cuda_plan *k, const cuda_product *p) {
+  enum { LONG_SUM = 16384, FEW_RESULTS = 4096 };
+  if (k->dev->special == SPECIAL_LARGE) return p->k > LONG_SUM && p->m < FEW_RESULTS && p->m * p->n < FEW_RESULTS;
+  return k->dev->special == SPECIAL_NEVER;
+}
+
+enum { TILE = 64 };
+static int64_t tiles(const cuda_product *p) { return ceil_div(p->m, TILE) * ceil_div(p->n, TILE); }
+
+ambi_status cuda_gemm_make(cuda_plan *k, const cuda_product *p, cuda_gemm **out) {
+  cuda_gemm *g = calloc(1, sizeof *g);
+  *out = g;
+  if (!g) return fail(AMBI_NO_MEMORY, "%s: no memory for a plan", k->p->def->info.name);
+  g->p = *p;
+  if (p->m == 0 || p->n == 0) return AMBI_OK;
+  if (tiles(p) > INT32_MAX)
+    return fail(AMBI_UNSUPPORTED, "%s: a product of %lld x %lld is too large for a launch", k->p->def->info.name,
+                (long long)p->m, (long long)p->n);
+  if (!prefers_text(k, p)) g->blas = blas_make(k->dev, p);
+  return find_function(k, g);
+}
+
+void cuda_gemm_free(const cuda_device *d, cuda_gemm *g) {
+  if (g && g->blas) blas_free(d, g->blas);
+  free(g);
+}
+
+uint64_t cuda_gemm_workspace(const cuda_gemm *g) { return g->blas ? blas_workspace(g->blas) : 0; }
+
+const char *cuda_gemm_name(const cuda_gemm *g) { return g->blas ? "cuBLASLt" : "gemm"; }
+
+/* ---- run -----------------------------------------------------------------------------------------------------------
+ */
+static ambi_status run_text(const cuda_plan *k, const cuda_gemm *g, const cuda_operands *at, bool accumulate,
+                            void *stream) {
+  const cuda_product *p = &g->p;
+  const cuda_api *api = &k->dev->api;
+  gemm_args args = {at->a, at->b, at->bias, at->c,   p->m,           p->n,      p->k,
+                    p->a,  p->b,  p->c,     p->bias, p->bias_stride, accumulate};
+  void *parameters[] = {&args};
+  return api_check(
+      api, api->cuLaunchKernel(g->function, (unsigned)tiles(p), 1, 1, 16, 16, 1, 0, stream, parameters, NULL), "gemm");
+}
+
+ambi_status cuda_gemm_run(const cuda_plan *k, const cuda_gemm *g, const cuda_operands *at, bool accumulate,
+                          void *stream) {
+  if (!g->function) return AMBI_OK;
+  if (g->blas && blas_takes(g->blas, at)) return blas_run(k->dev, g->blas, at, accumulate, stream);
+  return run_text(k, g, at, accumulate, stream);
+}

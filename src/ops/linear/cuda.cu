@@ -1,0 +1,39 @@
+/* linear on CUDA: db = column sums of dy. The products are backends/cuda/gemm.c's.
+ *
+ * Block (i, part) takes 64 VEC columns and every PARTS'th run of 4 rows, a row to each line of threads; its lines are
+ * added up in order. A second kernel adds up the parts.                                                             */
+#define UNROLL 4 /* rows of a thread under way at once */
+
+/* Adds the VEC columns from `column` on of rows row, row + step, .. */
+inline void add_rows(const args &a, long_sum (&sum)[VEC], i64 column, i64 row, i64 step) {
+  for (; row < ROWS; row += UNROLL * step) {
+    real d[UNROLL][VEC];
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++) {
+      for (int v = 0; v < VEC; v++) d[u][v] = 0;
+      if (row + u * step < ROWS) get_line(d[u], LINE(DY, row + u * step), column, COLS);
+    }
+    for (int v = 0; v < VEC; v++) {
+      real part = d[0][v];
+      for (int u = 1; u < UNROLL; u++) part += d[u][v];
+      sum[v].add(part);
+    }
+  }
+}
+
+KERNEL(linear_db_parts, 256) {
+  __shared__ real lines[3][64][VEC];
+  const i64 column = ((i64)blockIdx.x * 64 + threadIdx.x) * VEC;
+  long_sum sum[VEC];
+  for (int v = 0; v < VEC; v++) sum[v].clear();
+  if (column < COLS) add_rows(a, sum, column, (i64)blockIdx.y * 4 + threadIdx.y, (i64)gridDim.y * 4);
+  for (int v = 0; v < VEC && threadIdx.y > 0; v++) lines[threadIdx.y - 1][threadIdx.x][v] = sum[v].total;
+  __syncthreads();
+  if (threadIdx.y > 0) return;
+  for (int v = 0; v < VEC; v++) {
+    for (int line = 0; line < 3; line++) sum[v].add(lines[line][threadIdx.x][v]);
+    if (column + v < COLS) ((real *)PARTIAL)[(i64)blockIdx.y * COLS + column + v] = sum[v].total;
+  }
+}
+
+KERNEL(linear_db, 1024) { sum_parts((const real *)PARTIAL, PARTS, VECTOR(DB), COLS); }

@@ -1,0 +1,195 @@
+/* blas.c -- a stand-in for cuBLASLt: plain loops, done at once in the call. For libraries-blas/, so that what ambi
+ * tells cuBLASLt about layouts, transposes, types and epilogues is tested without a device.
+ *
+ * It refuses what the real one refuses, and uses what it may use: all the workspace it asked for, addresses as aligned
+ * as the preference promised (16 bytes at most, or the result is refused). Streams that record are not supported. */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+enum { OK = 0, NOT_INITIALIZED = 1, ALLOC_FAILED = 3, INVALID = 7, NOT_SUPPORTED = 15 };
+enum { F32 = 0, F64 = 1, F16 = 2, BF16 = 14 };
+enum { COMPUTE_F32 = 68, COMPUTE_F64 = 70, COMPUTE_TF32 = 77 };
+enum { EPILOGUE_NONE = 1, EPILOGUE_BIAS = 4, WORKSPACE = 4096, MARK = 0x616d6269 };
+
+typedef struct {
+  int mark, compute, scale, transpose[2];
+  uint32_t epilogue;
+  const void *bias;
+} desc;
+typedef struct {
+  int type;
+  int64_t rows, cols, ld;
+} layout;
+typedef struct {
+  uint64_t workspace;
+  uint32_t reduction, alignment[4];
+} preference;
+typedef struct {
+  uint64_t mark, rest[7];
+  size_t workspace;
+  int state;
+  float waves;
+  int reserved[4];
+} choice;
+
+/* ---- objects ------------------------------------------------------------------------------------------------- */
+static int live; /* handles, layouts, preferences */
+
+static int object(void **out, const void *what, size_t bytes) {
+  *out = malloc(bytes);
+  if (!*out) return ALLOC_FAILED;
+  memcpy(*out, what, bytes);
+  live++;
+  return OK;
+}
+static int end(void *o) {
+  free(o);
+  live--;
+  return OK;
+}
+EXPORT int fakeblas_live(void);
+int fakeblas_live(void) { return live; }
+
+EXPORT size_t cublasLtGetVersion(void);
+size_t cublasLtGetVersion(void) { return 130000; }
+EXPORT int cublasLtCreate(void **handle) { return object(handle, &(int){MARK}, sizeof(int)); }
+EXPORT int cublasLtDestroy(void *handle) { return end(handle); }
+
+EXPORT int cublasLtMatrixLayoutCreate(void **out, int type, uint64_t rows, uint64_t cols, int64_t ld) {
+  const layout l = {type, (int64_t)rows, (int64_t)cols, ld};
+  if (ld < l.rows || l.rows < 1 || l.cols < 1) return INVALID;
+  return object(out, &l, sizeof l);
+}
+EXPORT int cublasLtMatrixLayoutDestroy(void *l) { return end(l); }
+
+EXPORT int cublasLtMatmulDescInit_internal(void *memory, size_t bytes, int compute, int scale) {
+  if (bytes < sizeof(desc)) return ALLOC_FAILED;
+  memset(memory, 0xA5, bytes);
+  *(desc *)memory = (desc){.mark = MARK, .compute = compute, .scale = scale, .epilogue = EPILOGUE_NONE};
+  return OK;
+}
+
+EXPORT int cublasLtMatmulDescSetAttribute(void *memory, int attribute, const void *value, size_t bytes) {
+  desc *d = memory;
+  const struct {
+    int attribute;
+    void *to;
+    size_t bytes;
+  } known[] = {{3, &d->transpose[0], 4}, {4, &d->transpose[1], 4}, {7, &d->epilogue, 4}, {8, &d->bias, 8}};
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    if (known[i].attribute == attribute && known[i].bytes == bytes) return memcpy(known[i].to, value, bytes), OK;
+  return INVALID;
+}
+
+EXPORT int cublasLtMatmulPreferenceCreate(void **out) {
+  return object(out, &(preference){0, 7, {256, 256, 256, 256}}, sizeof(preference));
+}
+EXPORT int cublasLtMatmulPreferenceDestroy(void *p) { return end(p); }
+EXPORT int cublasLtMatmulPreferenceSetAttribute(void *memory, int attribute, const void *value, size_t bytes) {
+  preference *p = memory;
+  if (attribute == 1 && bytes == 8) return memcpy(&p->workspace, value, 8), OK;
+  if (attribute == 3 && bytes == 4) return memcpy(&p->reduction, value, 4), OK;
+  if (attribute >= 5 && attribute <= 8 && bytes == 4) return memcpy(&p->alignment[attribute - 5], value, 4), OK;
+  return INVALID;
+}
+
+/* ---- storage --------------------------------------------------------------------------------------------------- */
+static double get(int type, const void *p, int64_t i) {
+  if (type == F32) return ((const float *)p)[i];
+  if (type == F64) return ((const double *)p)[i];
+  const uint16_t bits = ((const uint16_t *)p)[i];
+  if (type == F16) {
+    _Float16 h;
+    memcpy(&h, &bits, 2);
+    return (double)h;
+  }
+  const uint32_t wide = (uint32_t)bits << 16;
+  float f;
+  memcpy(&f, &wide, 4);
+  return f;
+}
+
+static uint16_t to_bf16(float f) {
+  uint32_t bits;
+  memcpy(&bits, &f, 4);
+  if (f != f) return 0x7fff;
+  return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static void set(int type, void *p, int64_t i, double v) { /* sums of 16-bit factors are f32's */
+  if (type == F32) ((float *)p)[i] = (float)v;
+  if (type == F64) ((double *)p)[i] = v;
+  const _Float16 h = (_Float16)(float)v;
+  if (type == F16) memcpy((uint16_t *)p + i, &h, 2);
+  if (type == BF16) ((uint16_t *)p)[i] = to_bf16((float)v);
+}
+
+/* ---- the product ------------------------------------------------------------------------------------------------ */
+static bool types_fit(const desc *d, int a, int b, int c) {
+  const bool half = a == F16 || a == BF16;
+  if (a != b) return false;
+  if (a == F64) return c == F64 && d->compute == COMPUTE_F64 && d->scale == F64 && d->epilogue == EPILOGUE_NONE;
+  if (d->scale != F32 || (d->compute != COMPUTE_F32 && (half || d->compute != COMPUTE_TF32))) return false;
+  return c == a || (half && c == F32);
+}
+
+static int fits(const desc *d, const layout *a, const layout *b, const layout *c) {
+  const int64_t m = d->transpose[0] ? a->cols : a->rows, k = d->transpose[0] ? a->rows : a->cols;
+  const int64_t k2 = d->transpose[1] ? b->cols : b->rows, n = d->transpose[1] ? b->rows : b->cols;
+  if (d->mark != MARK || m != c->rows || n != c->cols || k != k2) return INVALID;
+  if (d->epilogue != EPILOGUE_NONE && (d->epilogue != EPILOGUE_BIAS || !d->bias)) return INVALID;
+  return types_fit(d, a->type, b->type, c->type) ? OK : NOT_SUPPORTED;
+}
+
+EXPORT int cublasLtMatmulAlgoGetHeuristic(void *handle, const desc *d, const layout *a, const layout *b,
+                                          const layout *c, const layout *to, const preference *p, int wanted,
+                                          choice *out, int *found) {
+  *found = 0;
+  if (!handle || wanted < 1 || memcmp(c, to, sizeof *c) != 0) return INVALID;
+  for (int i = 0; i < 4; i++)
+    if (p->alignment[i] != 16) return INVALID; /* what ambi promises */
+  const int status = fits(d, a, b, c);
+  if (status) return status;
+  memset(out, 0, sizeof *out);
+  out->mark = MARK;
+  out->workspace = p->workspace < WORKSPACE ? (size_t)p->workspace : WORKSPACE;
+  *found = 1;
+  return OK;
+}
+
+static double product(const desc *d, const void *a, const layout *la, const void *b, const layout *lb, int64_t i,
+                      int64_t j) {
+  const int64_t k = d->transpose[0] ? la->rows : la->cols;
+  double sum = 0;
+  for (int64_t l = 0; l < k; l++)
+    sum += get(la->type, a, d->transpose[0] ? l + i * la->ld : i + l * la->ld) *
+           get(lb->type, b, d->transpose[1] ? j + l * lb->ld : l + j * lb->ld);
+  return sum;
+}
+
+static bool misaligned(const void *p) { return ((uintptr_t)p & 15) != 0; }
+
+EXPORT int cublasLtMatmul(void *handle, const desc *d, const void *alpha, const void *a, const layout *la,
+                          const void *b, const layout *lb, const void *beta, const void *c, const layout *lc, void *to,
+                          const layout *lto, const choice *algorithm, void *workspace, size_t bytes, void *stream) {
+  (void)stream;
+  const int status = fits(d, la, lb, lc);
+  if (!handle || status || c != to || memcmp(lc, lto, sizeof *lc) != 0 || algorithm->mark != MARK) return INVALID;
+  if (misaligned(a) || misaligned(b) || misaligned(c) || (d->epilogue == EPILOGUE_BIAS && misaligned(d->bias)))
+    return NOT_SUPPORTED;
+  if (bytes < WORKSPACE || ((uintptr_t)workspace & 255)) return INVALID;
+  memset(workspace, 0xFF, WORKSPACE);
+  const double one = get(d->scale, alpha, 0), keep = get(d->scale, beta, 0);
+  for (int64_t j = 0; j < lc->cols; j++)
+    for (int64_t i = 0; i < lc->rows; i++) {
+      double v = one * product(d, a, la, b, lb, i, j);
+      if (keep != 0) v += keep * get(lc->type, c, i + j * lc->ld);
+      if (d->epilogue == EPILOGUE_BIAS) v += get(lc->type, d->bias, i);
+      set(lc->type, to, i + j * lc->ld, v);
+    }
+  return OK;
+}
