@@ -1,6 +1,7 @@
 /* test_nvrtc.c -- every kernel text compiles for real, without a GPU: NVRTC for sm_80, sm_90 and the newest it knows.
  *
- *   test_nvrtc [OP] [--arch N] [--source "CASE"]     one op, one architecture, or print the text of one case
+ *   test_nvrtc [OP] [--arch N]                        one op, one architecture
+ *   test_nvrtc --source "CASE" [--dtype T]            the texts of one case, forward and backward
  *
  * The driver is played by functions here that do nothing. A warning is a failure. Without NVRTC everything is skipped.
  */
@@ -107,10 +108,13 @@ static int newest(void) {
 
 int main(int argc, char **argv) {
   const char *op = NULL, *source = NULL;
+  ambi_dtype dtype = AMBI_BF16;
   int arch = 0;
   for (int i = 1; i < argc; i++) {
     if (!strcmp(argv[i], "--arch") && i + 1 < argc)
       arch = atoi(argv[++i]);
+    else if (!strcmp(argv[i], "--dtype") && i + 1 < argc)
+      dtype = case_find_dtype(argv[++i]);
     else if (!strcmp(argv[i], "--source") && i + 1 < argc)
       source = argv[++i];
     else
@@ -125,7 +129,7 @@ int main(int argc, char **argv) {
     cuda_device d;
     ambi_device dev;
     open_device(&d, &dev, arch ? arch : 90);
-    plan_case(&dev, source, AMBI_BF16, true);
+    plan_case(&dev, source, dtype, true);
   } else if (arch) {
     plan_all(arch, op);
   } else {

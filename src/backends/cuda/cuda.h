@@ -49,6 +49,7 @@ typedef struct {
   uint64_t work;
   uint64_t dtypes[2]; /* 4 bits a slot: primals, gradients */
   uint32_t used, adds;
+  uint32_t aligned, unused; /* 1: every slot begins at a multiple of 16 bytes */
   double f[ARGS_REALS];
   int64_t n[ARGS_NUMBERS];
 } cuda_args;

@@ -358,7 +358,9 @@ ambi_status cuda_run(const ambi_plan *plan, ambi_stream *s, const ambi_buf *slot
   void *stream = s ? s->impl : k->dev->stream;
   cuda_args args;
   memcpy(&args, &k->args, offsetof(cuda_args, n) + (size_t)k->numbers * sizeof *args.n);
-  for (uint32_t m = args.used; m; m &= m - 1) args.at[__builtin_ctz(m)] = address(slots[__builtin_ctz(m)]);
+  uint64_t any = 0;
+  for (uint32_t m = args.used; m; m &= m - 1) any |= args.at[__builtin_ctz(m)] = address(slots[__builtin_ctz(m)]);
+  args.aligned = any % 16 == 0;
   args.work = address(workspace);
   TRY(cuda_enter(k->dev));
   ambi_status status = AMBI_OK;

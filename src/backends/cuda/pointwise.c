@@ -14,6 +14,8 @@ void cuda_function(cuda_plan *k, ambi_function f, double a, double b) {
   cuda_real(k, "PARAMETER_B", b);
 }
 
+enum { UNROLL = 2 }; /* vectors a thread loads before it uses the first */
+
 static bool repeats(const grid *g, int slot, int axis) { return g->stride[slot][axis] == 0 && g->shape[axis] != 1; }
 
 static bool is_sum(const grid *g, int slot) {
@@ -52,7 +54,7 @@ static void plan_sum(cuda_plan *k, const grid *g, int i, int slot) {
 static void split_rows(cuda_plan *k, const grid *g, int64_t *outer, int64_t *inner, int64_t *vec) {
   grid rows = *g;
   int64_t stride[AMBI_SLOTS] = {0}, smallest = 8;
-  bool dense = g->ndim > 0;
+  bool dense = g->ndim > 0, even = true;
   *inner = g->ndim ? g->shape[g->ndim - 1] : 1;
   *outer = 1;
   if (rows.ndim) rows.ndim--;
@@ -61,10 +63,13 @@ static void split_rows(cuda_plan *k, const grid *g, int64_t *outer, int64_t *inn
     int s = __builtin_ctz(m);
     if (g->ndim) stride[s] = g->stride[s][g->ndim - 1];
     dense = dense && stride[s] == 1;
+    for (int i = 0; i < rows.ndim; i++) even = even && g->stride[s][i] * dtype_bytes(k->p->t[s].dtype) % 16 == 0;
     if (dtype_bytes(k->p->t[s].dtype) < smallest) smallest = dtype_bytes(k->p->t[s].dtype);
   }
   dense = cuda_specialise(k, dense);
   *vec = dense ? 16 / (smallest < 2 ? 2 : smallest) : 1;
+  cuda_fix(k, "WHOLE", dense && *inner % *vec == 0);
+  cuda_fix(k, "EVEN", dense && even);
   cuda_grid(k, "OUTER", &rows);
   if (dense)
     cuda_fix(k, "INNER_STRIDE(s)", 1);
@@ -88,13 +93,13 @@ void cuda_pointwise(cuda_plan *k, cuda_points points) {
   cuda_fix(k, "OUTS", points.outs);
   cuda_fix(k, "DIRECT", direct);
   cuda_fix(k, "VEC", vec);
-  cuda_fix(k, "UNROLL", vec > 1 ? 2 : 1);
-  cuda_number(k, "OUTER", outer);
+  cuda_fix(k, "UNROLL", vec > 1 ? UNROLL : 1);
+  (g->ndim > 1 || !k->special ? cuda_number : cuda_fix)(k, "OUTER", outer);
   cuda_number(k, "INNER", inner);
   for (int i = 0; i < points.outs; i++)
     if (!(direct >> i & 1)) plan_sum(k, g, i, points.out[i]);
   bool any = false;
   for (int i = 0; i < points.outs; i++) any = any || ((direct >> i & 1) && writes_slot(k->p, points.out[i]));
-  if (any) cuda_launch(k, "pointwise", ceil_div(outer * ceil_div(inner, vec), 256 * (vec > 1 ? 2 : 1)), 1, 256, 1, 0);
+  if (any) cuda_launch(k, "pointwise", ceil_div(outer * ceil_div(inner, vec), 256 * (vec > 1 ? UNROLL : 1)), 1, 256, 1, 0);
   k->last = pointwise_cu;
 }

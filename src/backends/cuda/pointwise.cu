@@ -3,6 +3,7 @@
  *   IN_SLOTS, OUT_SLOTS   8 bits each: the slots of in[0], in[1], .. and of out[0], ..     INS, OUTS   how many
  *   OUTER, INNER          numbers: OUTER rows of INNER elements     OUTER_OFFSET(s, row), INNER_STRIDE(s)
  *   VEC                   neighbours a thread takes at once          UNROLL   how many times
+ *   WHOLE                 1: VEC divides INNER                       EVEN     1: rows keep the alignment of row 0
  *   DIRECT                bits of the outputs with an element for every point; the others are sums over axes that their
  *                         strides repeat: output i has KEPT_i elements, REST_i points each                             */
 #define IN_SLOT(i)  ((int)(IN_SLOTS >> 8 * (i)) & 255)
@@ -20,24 +21,24 @@ inline place place_of(i64 vector, i64 outer, i64 vectors) { /* vectors: in a row
   return p;
 }
 
-inline void get_points(const args &a, place p, real (&in)[INS][VEC]) {
+template <bool ALIGNED> inline void get_points(const args &a, place p, real (&in)[INS][VEC]) {
 #pragma unroll
   for (int i = 0; i < INS; i++) {
     const int s = IN_SLOT(i);
     if (!HAS(s)) continue;
     const i64 offset = OUTER_OFFSET(s, p.row);
-    if (VEC > 1) load_some<VEC>(in[i], DTYPE(s), AT(s), offset + p.column, INNER - p.column);
+    if (VEC > 1) load_some<VEC, ALIGNED>(in[i], DTYPE(s), AT(s), offset + p.column, WHOLE ? VEC : INNER - p.column);
     if (VEC == 1) in[i][0] = GET(s, offset + p.column * INNER_STRIDE(s));
   }
 }
 
-inline void put_points(const args &a, place p, real (&out)[OUTS][VEC]) {
+template <bool ALIGNED> inline void put_points(const args &a, place p, real (&out)[OUTS][VEC]) {
 #pragma unroll
   for (int i = 0; i < OUTS; i++) {
     const int s = OUT_SLOT(i);
     if (!HAS(s) || !(DIRECT >> i & 1)) continue;
     const i64 offset = OUTER_OFFSET(s, p.row);
-    if (VEC > 1) put_some<VEC>(DTYPE(s), ADDS(s), AT(s), offset + p.column, out[i], INNER - p.column);
+    if (VEC > 1) put_some<VEC, ALIGNED>(DTYPE(s), ADDS(s), AT(s), offset + p.column, out[i], WHOLE ? VEC : INNER - p.column);
     if (VEC == 1) PUT(s, offset + p.column * INNER_STRIDE(s), out[i][0]);
   }
 }
@@ -52,7 +53,7 @@ inline void compute_points(const args &a, const real (&in)[INS][VEC], real (&out
   }
 }
 
-KERNEL(pointwise, 256) {
+template <bool ALIGNED> inline void take_points(const args &a) {
   const i64 vectors = (INNER + VEC - 1) / VEC, total = OUTER * vectors;
   const i64 first = (i64)blockIdx.x * (256 * UNROLL) + threadIdx.x;
   real in[UNROLL][INS][VEC], out[OUTS][VEC];
@@ -61,14 +62,21 @@ KERNEL(pointwise, 256) {
   for (int u = 0; u < UNROLL; u++) {
     if (first + u * 256 >= total) break;
     at[u] = place_of(first + u * 256, OUTER, vectors);
-    get_points(a, at[u], in[u]);
+    get_points<ALIGNED>(a, at[u], in[u]);
   }
 #pragma unroll
   for (int u = 0; u < UNROLL; u++) {
     if (first + u * 256 >= total) break;
     compute_points(a, in[u], out);
-    put_points(a, at[u], out);
+    put_points<ALIGNED>(a, at[u], out);
   }
+}
+
+KERNEL(pointwise, 256) {
+  if (VEC > 1 && EVEN && a.aligned)
+    take_points<true>(a);
+  else
+    take_points<false>(a);
 }
 
 /* ---- outputs that are sums: 32 elements to a block, 32 threads to each, neighbours read neighbours ------------------- */

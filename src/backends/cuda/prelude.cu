@@ -21,6 +21,7 @@ struct args {
   char *work;
   u64 dtypes[2];
   u32 used, adds;
+  u32 aligned, unused; /* 1: every slot begins at a multiple of 16 bytes */
   double f[16];
   i64 n[NUMBERS];
 };
@@ -134,9 +135,9 @@ inline void put(int dtype, bool adds, void *p, i64 i, real v) {
   store(dtype, p, i, v);
 }
 
-/* ---- V neighbours at once, in words of 16 bytes where the address allows it ------------------------------------------ */
-template <int N> inline void load_words(u32 (&w)[N], const void *p) {
-  if (N % 4 == 0 && (u64)p % 16 == 0) {
+/* ---- V neighbours at once, in words of 16 bytes where the address allows it (ALIGNED: it is known to) ------------------------------------------ */
+template <bool ALIGNED, int N> inline void load_words(u32 (&w)[N], const void *p) {
+  if (N % 4 == 0 && (ALIGNED || (u64)p % 16 == 0)) {
     for (int k = 0; k < N / 4; k++) {
       uint4 q = ((const uint4 *)p)[k];
       w[4 * k] = q.x, w[4 * k + 1] = q.y, w[4 * k + 2] = q.z, w[4 * k + 3] = q.w;
@@ -148,8 +149,8 @@ template <int N> inline void load_words(u32 (&w)[N], const void *p) {
   }
 }
 
-template <int N> inline void store_words(void *p, const u32 (&w)[N]) {
-  if (N % 4 == 0 && (u64)p % 16 == 0) {
+template <bool ALIGNED, int N> inline void store_words(void *p, const u32 (&w)[N]) {
+  if (N % 4 == 0 && (ALIGNED || (u64)p % 16 == 0)) {
     for (int k = 0; k < N / 4; k++) ((uint4 *)p)[k] = make_uint4(w[4 * k], w[4 * k + 1], w[4 * k + 2], w[4 * k + 3]);
   } else if ((u64)p % 4 == 0) {
     for (int k = 0; k < N; k++) ((u32 *)p)[k] = w[k];
@@ -159,52 +160,52 @@ template <int N> inline void store_words(void *p, const u32 (&w)[N]) {
 }
 
 /* Elements i .. i + V - 1, of which the first `left` exist; the others read as 0. */
-template <int V> inline void load_all(real (&r)[V], int dtype, const void *p, i64 i) {
+template <int V, bool ALIGNED = false> inline void load_all(real (&r)[V], int dtype, const void *p, i64 i) {
   if (V > 1 && (dtype == F16 || dtype == BF16)) {
     u32 w[V / 2 ? V / 2 : 1];
-    load_words(w, (const u16 *)p + i);
+    load_words<ALIGNED>(w, (const u16 *)p + i);
     for (int k = 0; k < V; k++) {
       u32 bits = k % 2 ? w[k / 2] >> 16 : w[k / 2] & 0xffff;
       r[k] = (real)(dtype == F16 ? f16_to_f32(bits) : bf16_to_f32(bits));
     }
   } else if (V > 1 && dtype == F32) {
     u32 w[V];
-    load_words(w, (const float *)p + i);
+    load_words<ALIGNED>(w, (const float *)p + i);
     for (int k = 0; k < V; k++) r[k] = (real)__uint_as_float(w[k]);
   } else {
     for (int k = 0; k < V; k++) r[k] = load(dtype, p, i + k);
   }
 }
 
-template <int V> inline void load_some(real (&r)[V], int dtype, const void *p, i64 i, i64 left) {
-  if (left >= V) return load_all<V>(r, dtype, p, i);
+template <int V, bool ALIGNED = false> inline void load_some(real (&r)[V], int dtype, const void *p, i64 i, i64 left) {
+  if (left >= V) return load_all<V, ALIGNED>(r, dtype, p, i);
   for (int k = 0; k < V; k++) r[k] = k < left ? load(dtype, p, i + k) : (real)0;
 }
 
-template <int V> inline void store_all(int dtype, void *p, i64 i, const real (&r)[V]) {
+template <int V, bool ALIGNED = false> inline void store_all(int dtype, void *p, i64 i, const real (&r)[V]) {
   if (V > 1 && (dtype == F16 || dtype == BF16)) {
     u32 w[V / 2 ? V / 2 : 1];
     for (int k = 0; k + 1 < V; k += 2) {
       float low = odd(r[k]), high = odd(r[k + 1]);
       w[k / 2] = dtype == F16 ? two_f16(low, high) : two_bf16(low, high);
     }
-    store_words((u16 *)p + i, w);
+    store_words<ALIGNED>((u16 *)p + i, w);
   } else if (V > 1 && dtype == F32) {
     u32 w[V];
     for (int k = 0; k < V; k++) w[k] = __float_as_uint((float)r[k]);
-    store_words((float *)p + i, w);
+    store_words<ALIGNED>((float *)p + i, w);
   } else {
     for (int k = 0; k < V; k++) store(dtype, p, i + k, r[k]);
   }
 }
 
-template <int V> inline void put_some(int dtype, bool adds, void *p, i64 i, real (&r)[V], i64 left) {
+template <int V, bool ALIGNED = false> inline void put_some(int dtype, bool adds, void *p, i64 i, real (&r)[V], i64 left) {
   if (adds) {
     real old[V];
-    load_some<V>(old, dtype, p, i, left);
+    load_some<V, ALIGNED>(old, dtype, p, i, left);
     for (int k = 0; k < V; k++) r[k] += old[k];
   }
-  if (left >= V) return store_all<V>(dtype, p, i, r);
+  if (left >= V) return store_all<V, ALIGNED>(dtype, p, i, r);
   for (int k = 0; k < V; k++)
     if (k < left) store(dtype, p, i + k, r[k]);
 }

@@ -15,13 +15,15 @@ typedef bool v_mask;
 inline vi v_bits(vr v) { return __float_as_int(v); }
 inline vr v_from_bits(vi v) { return __int_as_float(v); }
 inline vr v_real(vi v) { return (vr)v; }
-inline vr v_rint(vr v) { return rintf(v); }
 inline vr v_fma(vr a, vr b, vr c) { return fmaf(a, b, c); }
-inline vr v_pow2(vr n) { return __int_as_float(max((int)n + 127, 0) << 23); } /* 0 where it is denormal */
+/* Beside 1.5 2^23 a float has no room for fractions, and a whole number stands in its last bits: cheaper than converting. */
+inline vr v_rint(vr v) { return (v + 12582912.0f) - 12582912.0f; } /* |v| < 2^22 */
+inline int whole(vr n) { return __float_as_int(n + 12582912.0f) - 0x4b400000; }
+inline vr v_pow2(vr n) { return __int_as_float(max(whole(n) + 127, 0) << 23); } /* 0 where it is denormal */
 /* v 2^n, |n| <= 252, rounded once: n in two halves, as 2^n itself may not exist. */
 inline vr v_scale2(vr v, vr n) {
-  int whole = (int)n, half = whole >> 1;
-  return v * __int_as_float((half + 127) << 23) * __int_as_float((whole - half + 127) << 23);
+  const int half = whole(n) >> 1, rest = whole(n) - half;
+  return v * __int_as_float((half << 23) + 0x3f800000) * __int_as_float((rest << 23) + 0x3f800000);
 }
-inline vr v_ratio(vr a, vr b) { return a / b; }
+inline vr v_ratio(vr a, vr b) { return __fdividef(a, b); } /* 2 ulp, 2^-126 <= |b| <= 2^126 */
 #endif
