@@ -1,4 +1,5 @@
-# embed.cmake -- kernel texts as C strings: `const char NAME_cu[]`, NAME the op's folder or the file's own name.
+# embed.cmake -- kernel texts as C strings: `const char NAME_cu[]`. NAME is the file's own name; for OP/cuda.cu it is OP, for
+# any other text of an op OP_NAME.
 #
 # As a function it makes the rule; run as a script (-P) it writes the file. Quoted #include lines are for the reader's
 # editor: the library puts the pieces together itself.
@@ -17,6 +18,8 @@ function(embed_texts out)
     get_filename_component(folder ${folder} NAME)
     if(name STREQUAL cuda)
       set(name ${folder})
+    elseif(text MATCHES "/ops/")
+      set(name ${folder}_${name})
     endif()
     set(file ${PROJECT_BINARY_DIR}/text/${name}_cu.c)
     add_custom_command(

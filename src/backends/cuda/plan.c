@@ -145,7 +145,9 @@ void cuda_part(cuda_plan *k, const char *text) {
 }
 
 void cuda_workspace(cuda_plan *k, const char *name, uint64_t bytes) {
-  append(k, "#define %s (a.work + %lluull)\n", name, (unsigned long long)k->workspace);
+  int at = take_numbers(k, 1); /* not a constant: it depends on every shape */
+  k->args.n[at] = (int64_t)k->workspace;
+  append(k, "#define %s (a.work + a.n[%d])\n", name, at);
   k->workspace += (bytes + 255) / 256 * 256;
 }
 
