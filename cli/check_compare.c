@@ -10,6 +10,7 @@
 /* What slot s should hold, the |values| that is a sum of (itself, or along repeated axes), and their magnitude. */
 typedef struct {
   double *want, *terms, *mag;
+  double *narrow; /* NULL: the kernel rounds nothing to 16 bits inside */
   int64_t n;
 } expectation;
 
@@ -20,6 +21,9 @@ static void sum_axis(const ambi_tensor *t, int axis, double *v, int64_t n) {
   for (int64_t i = 0; i < n; i++) v[i] = v[first_along(t, axis, i)];
 }
 
+/* Tensor cores multiply 16-bit numbers: what a kernel computes itself is rounded before it is a factor. */
+static int rounds_factors(const exec *e) { return strstr(e->kernel, "tensor cores") != NULL; }
+
 static expectation expect(const trial *t, const exec *e, double *const *ref, int s) {
   const ambi_tensor *shape = &e->t[s];
   int added = s >= AMBI_MAX_PRIMALS && (e->op.accumulate & AMBI_BIT(s - AMBI_MAX_PRIMALS));
@@ -29,6 +33,10 @@ static expectation expect(const trial *t, const exec *e, double *const *ref, int
   x.mag = values_new(x.n);
   memcpy(x.want, ref[s], (size_t)x.n * sizeof(double));
   memcpy(x.mag, t->mag[s], (size_t)x.n * sizeof(double));
+  if (rounds_factors(e) && t->narrow[s]) {
+    x.narrow = values_new(x.n);
+    memcpy(x.narrow, t->narrow[s], (size_t)x.n * sizeof(double));
+  }
   for (int64_t i = 0; i < x.n; i++) x.terms[i] = fabs(x.want[i]);
   for (int a = 0; a < shape->ndim; a++)
     if (shape->stride[a] == 0 && shape->shape[a] > 1) {
@@ -36,6 +44,7 @@ static expectation expect(const trial *t, const exec *e, double *const *ref, int
       sum_axis(shape, a, x.want, x.n);
       sum_axis(shape, a, x.terms, x.n);
       sum_axis(shape, a, x.mag, x.n);
+      if (x.narrow) sum_axis(shape, a, x.narrow, x.n);
     }
   for (int64_t i = 0; added && i < x.n; i++) {
     x.want[i] += e->in[s][i];
@@ -76,7 +85,7 @@ static verdict compare(const trial *t, const exec *e, int s, const expectation *
   ambi_dtype dtype = e->t[s].dtype;
   double u = arithmetic_unit(e), flip = s == t->flips ? 2 * value_unit(t->op.t[0].dtype) : 0;
   for (int64_t i = 0; i < x->n; i++) {
-    double tol = trial_tolerance(t, x->want[i], x->terms[i], x->mag[i], dtype, u);
+    double tol = trial_tolerance(t, x->want[i], x->terms[i], x->mag[i], dtype, u) + (x->narrow ? x->narrow[i] : 0);
     double part = excess(e->out[s][i], x->want[i], tol, value_max(dtype));
     if (part > 1 && excess(e->out[s][i], x->want[i], tol + flip * x->mag[i], value_max(dtype)) <= 1) {
       v.flips++;
@@ -111,6 +120,7 @@ static int judge_slot(group *g, const trial *t, const exec *e, double *const *re
   free(x.want);
   free(x.terms);
   free(x.mag);
+  free(x.narrow);
   where(&e->t[s], v.at, index, sizeof index);
   if (v.flips > 1 + x.n / 100)
     return group_fail(g, t->text, e->kernel, "[%s] %s: %lld of %lld elements were not rounded inside as they should be",

@@ -8,7 +8,11 @@
  *   delta = do.o            M(delta) = sum |do| M(o)
  *   dt = p (dp - delta) f, f = 1 - (t/c)^2 or 1
  *                           M(dt) = M(p) |dp - delta| + p (M(dp) + M(delta)) + p |dp - delta| 2 |t| M(t) / c^2
- *   dq = scale sum dt k, dk = scale sum dt q, dv = sum p do: M of the first factor times |the second| */
+ *   dq = scale sum dt k, dk = scale sum dt q, dv = sum p do: M of the first factor times |the second|
+ *
+ * Tensor cores multiply numbers of 16 bits. Where q is of f16 or bf16 a kernel may round p and dt to that, which is
+ * N(p) = u16 p + tiny and N(dt) = u16 |dt| + tiny on top: of a p that is relative to a sum of at least 1, so tiny, half
+ * a denormal, stays that after the division. o, dv, dq and dk are sums of those: N of the factor times |the other|. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -27,6 +31,8 @@ typedef struct {
   const double *k, *v;    /* of its group                              */
   double *mo, *mdq;       /* rows of magnitudes; mdq, mdk, mdv: NULL when there is no backward pass */
   double *mdk, *mdv;
+  double *no, *ndq, *ndk, *ndv; /* what rounding p and dt to 16 bits adds: NULL where q has more */
+  double u16, tiny;
   int64_t lo, hi; /* the keys it sees */
 } scene;
 
@@ -77,7 +83,10 @@ static double weigh(scene *c) {
 
 static void forward_query(scene *c) {
   for (int64_t j = c->lo; j < c->hi; j++)
-    for (int64_t d = 0; d < c->D; d++) c->mo[d] += c->p[j] * c->e[j] * fabs(c->v[j * c->D + d]);
+    for (int64_t d = 0; d < c->D; d++) {
+      c->mo[d] += c->p[j] * c->e[j] * fabs(c->v[j * c->D + d]);
+      raise_by(c->no, d, (c->u16 * c->p[j] + c->tiny) * fabs(c->v[j * c->D + d]));
+    }
 }
 
 static void backward_query(scene *c) {
@@ -88,13 +97,19 @@ static void backward_query(scene *c) {
     double p = c->p[j], mp = p * c->e[j], pull = fabs(dot(c->dout, c->v + j * D, D, 0) - delta);
     double mdt =
         mp * pull + p * (dot(c->dout, c->v + j * D, D, 1) + mdelta) + p * pull * bend * fabs(c->s[j]) * c->ms[j];
+    double ndt = c->u16 * p * pull + c->tiny, np = c->u16 * p + c->tiny; /* |dt| <= p pull */
     for (int64_t d = 0; d < D; d++) {
+      raise_by(c->ndq, d, fabs(c->scale * c->k[j * D + d]) * ndt);
+      raise_by(c->ndk, j * D + d, fabs(c->scale * c->q[d]) * ndt);
+      raise_by(c->ndv, j * D + d, np * fabs(c->dout[d]));
       raise_by(c->mdq, d, fabs(c->scale * c->k[j * D + d]) * mdt);
       raise_by(c->mdk, j * D + d, fabs(c->scale * c->q[d]) * mdt);
       raise_by(c->mdv, j * D + d, mp * fabs(c->dout[d]));
     }
   }
 }
+
+static double *row_of(double *const *of, int slot, int64_t at) { return of[slot] ? of[slot] + at : NULL; }
 
 /* Query number n of B H L, of head h */
 static void add_query(scene *c, int64_t n, int64_t b, int64_t group, double *mlse) {
@@ -106,7 +121,10 @@ static void add_query(scene *c, int64_t n, int64_t b, int64_t group, double *mls
     c->dout = t->in[AMBI_GRAD(O)] + n * D;
     c->mdq = t->mag[AMBI_GRAD(Q)] + n * D;
     c->mdk = t->mag[AMBI_GRAD(K)] + keys, c->mdv = t->mag[AMBI_GRAD(V)] + keys;
+    c->ndq = row_of(t->narrow, AMBI_GRAD(Q), n * D);
+    c->ndk = row_of(t->narrow, AMBI_GRAD(K), keys), c->ndv = row_of(t->narrow, AMBI_GRAD(V), keys);
   }
+  c->no = row_of(t->narrow, O, n * D);
   find_keys(c, b, n % c->L);
   if (c->lo >= c->hi) return;
   double m = weigh(c);
@@ -115,12 +133,22 @@ static void add_query(scene *c, int64_t n, int64_t b, int64_t group, double *mls
   if (backward) backward_query(c);
 }
 
+static void prepare_narrow(scene *c) {
+  static const int slots[] = {O, AMBI_GRAD(Q), AMBI_GRAD(K), AMBI_GRAD(V)};
+  const ambi_dtype type = c->t->op.t[Q].dtype;
+  if (type != AMBI_F16 && type != AMBI_BF16) return;
+  c->u16 = value_unit(type), c->tiny = value_tiny(type);
+  for (int i = 0; i < 4; i++)
+    if (c->t->mag[slots[i]]) c->t->narrow[slots[i]] = values_new(ambi_numel(&c->t->op.t[slots[i] % AMBI_MAX_PRIMALS]));
+}
+
 void attention_magnitudes(const target *ref, trial *t) {
   const int64_t *q = t->op.t[Q].shape, *k = t->op.t[K].shape, queries = q[0] * q[1] * q[2];
   double scale = t->op.u.attention.scale != 0 ? t->op.u.attention.scale : 1 / sqrt((double)(q[3] ? q[3] : 1));
   scene c = {.t = t, .L = q[2], .S = k[2], .D = q[3], .scale = scale, .cap = t->op.u.attention.softcap};
   (void)ref;
   if (queries == 0) return;
+  prepare_narrow(&c);
   double *room = values_new(4 * c.S);
   c.s = room, c.ms = room + c.S, c.p = room + 2 * c.S, c.e = room + 3 * c.S;
   for (int64_t n = 0; n < queries; n++) {

@@ -211,6 +211,7 @@ void trial_free(trial *t) {
     free(t->in[s]);
     free(t->ref[s]);
     free(t->mag[s]);
+    free(t->narrow[s]);
   }
   memset(t, 0, sizeof *t);
 }

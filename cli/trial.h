@@ -25,10 +25,12 @@ typedef struct {
   double *in[AMBI_SLOTS];  /* inputs, arriving gradients; for other gradients what accumulate adds to  */
   double *ref[AMBI_SLOTS]; /* outputs and gradients                                                    */
   double *mag[AMBI_SLOTS]; /* sum of |terms| of each, see scale.c                                      */
-  double steps;            /* extra roundings per term, where a term passes through a recurrence       */
-  double growth, own;      /* roundings per term; what the reference itself errs by: see scale.c       */
-  int approximate;         /* a function whose result may be off by one ulp of f16 or bf16 (unary, gated)*/
-  int flips;               /* an output slot whose formula rounds inside (rmsnorm's cast), or -1       */
+  double *
+      narrow[AMBI_SLOTS]; /* error of kernels that round factors of their sums to 16 bits, or NULL: scale_attention.c */
+  double steps;           /* extra roundings per term, where a term passes through a recurrence       */
+  double growth, own;     /* roundings per term; what the reference itself errs by: see scale.c       */
+  int approximate;        /* a function whose result may be off by one ulp of f16 or bf16 (unary, gated)*/
+  int flips;              /* an output slot whose formula rounds inside (rmsnorm's cast), or -1       */
 } trial;
 
 enum { ALL_AXES = AMBI_MAX_DIMS };

@@ -106,6 +106,14 @@ void cuda_strides(cuda_plan *k, const char *name, const int64_t *stride) {
   append(k, "#define %s_STRIDE(s) (a.n[%d + RANK(s)])\n", name, at);
 }
 
+void cuda_table(cuda_plan *k, const char *name, int columns, const int64_t *rows) {
+  int at = take_numbers(k, columns * __builtin_popcount(used_slots(k)));
+  int64_t *n = k->args.n + at;
+  for (uint32_t m = used_slots(k); m && !k->failed; m &= m - 1, n += columns)
+    memcpy(n, rows + columns * __builtin_ctz(m), (size_t)columns * sizeof *n);
+  append(k, "#define %s(s, i) (a.n[%d + %d * RANK(s) + (i)])\n", name, at, columns);
+}
+
 /* One dtype, or two: 16-bit activations with f32 weights. Any other mixture is rare and shares one slower text. */
 static bool few_dtypes(const cuda_plan *k) {
   uint32_t seen = 0;
@@ -270,7 +278,8 @@ static ambi_status build(cuda_plan *k) {
   describe_problem(k);
   TRY(kernel->plan(k));
   for (int i = 0; i < k->steps; i++) launches = launches || k->step[i].kernel;
-  append(k, "#define NUMBERS %d\n", k->numbers ? k->numbers : 1);
+  append(k, "#define NUMBERS %d\n",
+         k->numbers < 64 ? 64 : (k->numbers + 63) / 64 * 64); /* few sizes: more plans share a text */
   if (k->failed) return fail(AMBI_NO_MEMORY, "%s: its CUDA plan is too large for this device", k->p->def->info.name);
   if (!launches) return AMBI_OK;
   char *source = assemble(k, kernel->text);

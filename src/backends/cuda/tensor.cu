@@ -1,0 +1,245 @@
+/* tensor.cu -- tensor cores for f16 and bf16: products of 16 x 16 by 16 x 8, and the tiles in shared memory they read.
+ *
+ * A warp holds matrices in pieces. Lane 4 g + t has, two neighbours of a row to a word,
+ *   a (16 x 16)   a[0] = (g, 2t), (g, 2t + 1);  a[1]: 8 rows down;  a[2]: 8 columns on;  a[3]: both
+ *   b (16 x 8)    b[0] = (2t, g), (2t + 1, g);  b[1]: 8 rows down
+ *   c (16 x 8)    c[0], c[1] = (g, 2t), (g, 2t + 1);  c[2], c[3]: 8 rows down                     (f32)
+ * so that c of two neighbours, rounded, is an a again: that is how p stays in registers.
+ *
+ * A tile has rows of PITCH 16-bit elements (32, 64, 128 or 256) in chunks of 16 bytes. Chunk c of row r lies at place
+ * c ^ (r mod 8): the 8 rows of a column of chunks are on different banks. */
+#ifdef AMBI_EMULATED
+typedef u64 shared_at; /* an address in shared memory */
+inline shared_at shared_address(const void *p) { return (u64)p; }
+inline float fast_exp2(float x) { return exp2f(x); }
+inline float fast_rcp(float x) { return 1.0f / x; }
+inline u16 emu_half(shared_at at) { return *(const u16 *)at; }
+inline float emu_value(int dtype, u32 bits) { return dtype == F16 ? f16_to_f32(bits) : bf16_to_f32(bits); }
+
+struct emu_operands {
+  u32 a[4], b[2];
+};
+
+/* Element (row, column) of all lanes' a, column k of b: see above */
+template <int TYPE> inline void multiply_add(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  emu_operands mine = {{a[0], a[1], a[2], a[3]}, {b0, b1}}, all[32];
+  emu_warp_exchange(&mine, sizeof mine, all);
+  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+  for (int e = 0; e < 4; e++)
+    for (int k = 0; k < 16; k++) {
+      const u32 x = all[4 * g + k % 8 / 2].a[e / 2 + k / 8 * 2], y = all[4 * (2 * t + e % 2) + k % 8 / 2].b[k / 8];
+      c[e] += emu_value(TYPE, x >> 16 * (k % 2) & 0xffff) * emu_value(TYPE, y >> 16 * (k % 2) & 0xffff);
+    }
+}
+
+inline void load_matrices(u32 (&r)[4], shared_at at) {
+  shared_at all[32];
+  emu_warp_exchange(&at, sizeof at, all);
+  for (int m = 0; m < 4; m++) r[m] = *(const u32 *)(all[8 * m + threadIdx.x % 32 / 4] + 4 * (threadIdx.x % 4));
+}
+inline void load_flipped(u32 (&r)[4], shared_at at) {
+  shared_at all[32];
+  emu_warp_exchange(&at, sizeof at, all);
+  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+  for (int m = 0; m < 4; m++)
+    r[m] = emu_half(all[8 * m + 2 * t] + 2 * g) | (u32)emu_half(all[8 * m + 2 * t + 1] + 2 * g) << 16;
+}
+
+inline void copy_16(shared_at to, const void *from, bool there) {
+  for (int i = 0; i < 4; i++) ((u32 *)to)[i] = there ? ((const u32 *)from)[i] : 0;
+}
+inline void copy_4(shared_at to, const void *from, bool there) { *(u32 *)to = there ? *(const u32 *)from : 0; }
+inline void copies_issued() {}
+inline void copies_done() {}
+inline void store_shared(shared_at to, u32 v) { *(u32 *)to = v; }
+inline u32 load_shared(shared_at from) { return *(const u32 *)from; }
+inline float2 load_shared_pair(shared_at from) { return *(const float2 *)from; }
+#else
+typedef u32 shared_at;
+inline shared_at shared_address(const void *p) {
+  u32 at;
+  asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(at) : "l"(p));
+  return at;
+}
+inline float fast_exp2(float x) { /* 0 for -inf and where the result is denormal */
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+inline float fast_rcp(float x) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+
+/* c += a b */
+template <int TYPE> inline void multiply_add(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  if (TYPE == F16)
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  else
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* Four 8 x 8 matrices, of which lane 8 m + r names row r of matrix m: word m is (g, 2t), (g, 2t + 1) of matrix m. */
+inline void load_matrices(u32 (&r)[4], shared_at at) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(at)
+               : "memory");
+}
+/* The same with (2t, g), (2t + 1, g) */
+inline void load_flipped(u32 (&r)[4], shared_at at) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(at)
+               : "memory");
+}
+
+/* 16 or 4 aligned bytes of global memory, or zeros, on their way */
+inline void copy_16(shared_at to, const void *from, bool there) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
+}
+inline void copy_4(shared_at to, const void *from, bool there) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(there ? 4 : 0) : "memory");
+}
+inline void copies_issued() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/* All of them have arrived, for this thread: the others know after a barrier. */
+inline void copies_done() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+inline void store_shared(shared_at to, u32 v) { asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(v) : "memory"); }
+inline u32 load_shared(shared_at from) {
+  u32 v;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(from) : "memory");
+  return v;
+}
+inline float2 load_shared_pair(shared_at from) {
+  float2 v;
+  asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(from) : "memory");
+  return v;
+}
+#endif
+
+template <int TYPE> inline u32 two_halves(float low, float high) {
+  return TYPE == F16 ? two_f16(low, high) : two_bf16(low, high);
+}
+
+/* ---- tiles ---------------------------------------------------------------------------------------------------------- */
+template <int PITCH> inline shared_at chunk_at(shared_at tile, int row, int chunk) {
+  const int twist = PITCH >= 64 ? row & 7 : row >> 1 & 3;
+  return tile + (u32)(row * PITCH * 2 + (chunk ^ twist) * 16);
+}
+
+/* Where a lane points for the 16 x 16 elements from (row, 16 block): as an a, flipped as two neighbouring b ([0], [1] and
+ * [2], [3]) whose rows are the tile's rows. */
+template <int PITCH> inline shared_at square_at(shared_at tile, int row, int block) {
+  const int lane = threadIdx.x % 32;
+  return chunk_at<PITCH>(tile, row + lane % 16, 2 * block + lane / 16);
+}
+/* The same as two neighbouring b whose columns are the tile's rows. */
+template <int PITCH> inline shared_at columns_at(shared_at tile, int row, int block) {
+  const int lane = threadIdx.x % 32;
+  return chunk_at<PITCH>(tile, row + lane / 16 * 8 + lane % 8, 2 * block + lane / 8 % 2);
+}
+
+/* Chunk n of a tile with DEPTH elements in a row */
+template <int DEPTH, int PITCH> struct tile_chunk {
+  const char *from;
+  shared_at to;
+  bool there;
+  tile_chunk(shared_at tile, const char *global, i64 step, int n, i64 rows, int width) {
+    const int row = n / (DEPTH / 8), chunk = n % (DEPTH / 8);
+    there = row < rows && chunk * 8 < width;
+    from = there ? global + row * step + chunk * 16 : global;
+    to = chunk_at<PITCH>(tile, row, chunk);
+  }
+};
+
+/* ROWS rows of DEPTH elements, `step` bytes apart in global memory; zeros beyond `rows` and `width`, a multiple of 8.
+ * Where addresses are not aligned, a thread fetches the elements itself. */
+template <int ROWS, int DEPTH, int PITCH, int THREADS>
+inline void load_tile(shared_at tile, const char *global, i64 step, i64 rows, int width) {
+  enum { ALL = ROWS * (DEPTH / 8), ROUNDS = (ALL + THREADS - 1) / THREADS };
+  if (((u64)global | (u64)step) % 16 == 0) {
+#pragma unroll
+    for (int i = 0; i < ROUNDS; i++) {
+      const int n = (int)threadIdx.x + i * THREADS;
+      const tile_chunk<DEPTH, PITCH> c(tile, global, step, n, rows, width);
+      if (ALL % THREADS == 0 || n < ALL) copy_16(c.to, c.from, c.there);
+    }
+  } else {
+#pragma unroll 1
+    for (int n = threadIdx.x; n < ALL; n += THREADS) {
+      const tile_chunk<DEPTH, PITCH> c(tile, global, step, n, rows, width);
+      const u16 *from = (const u16 *)c.from;
+#pragma unroll 1
+      for (int k = 0; k < 4; k++)
+        store_shared(c.to + 4 * k, c.there ? from[2 * k] | (u32)from[2 * k + 1] << 16 : 0);
+    }
+  }
+}
+
+/* ---- products of a warp: MT rows of squares at a time ------------------------------------------------------------- */
+/* c (16 MT, 8 NT) += x y^T: x and y are tiles of DEPTH columns, from row_x and row_y on */
+template <int TYPE, int MT, int NT, int DEPTH, int PITCH>
+inline void add_dots(float (&c)[MT][NT][4], shared_at x, int row_x, shared_at y, int row_y) {
+#pragma unroll
+  for (int block = 0; block < DEPTH / 16; block++) {
+    u32 a[MT][4], b[4];
+#pragma unroll
+    for (int m = 0; m < MT; m++) load_matrices(a[m], square_at<PITCH>(x, row_x + 16 * m, block));
+#pragma unroll
+    for (int n = 0; n < NT; n += 2) {
+      load_matrices(b, columns_at<PITCH>(y, row_y + 8 * n, block));
+#pragma unroll
+      for (int m = 0; m < MT; m++) {
+        multiply_add<TYPE>(c[m][n], a[m], b[0], b[1]);
+        multiply_add<TYPE>(c[m][n + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+}
+
+/* c (16 MT, 8 NT) += w y: w (16 MT, 8 KT) lies in registers and is rounded to 16 bits; y is a tile, columns from 16 first */
+template <int TYPE, int MT, int NT, int KT, int PITCH>
+inline void add_weighted(float (&c)[MT][NT][4], const float (&w)[MT][KT][4], shared_at y, int first) {
+#pragma unroll
+  for (int k = 0; k < KT; k += 2) {
+    u32 a[MT][4], b[4];
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+      for (int i = 0; i < 4; i++)
+        a[m][i] = two_halves<TYPE>(w[m][k + i / 2][i % 2 * 2], w[m][k + i / 2][i % 2 * 2 + 1]);
+#pragma unroll
+    for (int n = 0; n < NT; n += 2) {
+      load_flipped(b, square_at<PITCH>(y, 8 * k, first + n / 2));
+#pragma unroll
+      for (int m = 0; m < MT; m++) {
+        multiply_add<TYPE>(c[m][n], a[m], b[0], b[1]);
+        multiply_add<TYPE>(c[m][n + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+}
+
+template <int MT, int NT> inline void clear_parts(float (&c)[MT][NT][4]) {
+#pragma unroll
+  for (int m = 0; m < MT; m++)
+#pragma unroll
+    for (int n = 0; n < NT; n++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) c[m][n][e] = 0;
+}
+
+/* Elements i and i + 1, i even, of 16-bit memory */
+template <int TYPE> inline void store_pair(char *p, i64 i, float low, float high) {
+  const u32 both = two_halves<TYPE>(low, high);
+  u16 *at = (u16 *)p + i;
+  if ((u64)at % 4 == 0)
+    *(u32 *)at = both;
+  else
+    at[0] = (u16)both, at[1] = (u16)(both >> 16);
+}

@@ -1,0 +1,144 @@
+/* attention on CUDA: the numbers of its texts. */
+#include "backends/cuda/cuda.h"
+
+#include "backends/cuda/text.h"
+#include "ops/attention/op.h"
+
+enum { K = AMBI_ATTENTION_K, V = AMBI_ATTENTION_V, O = AMBI_ATTENTION_O };
+enum { DQ = AMBI_GRAD(AMBI_ATTENTION_Q), DK = AMBI_GRAD(K), DV = AMBI_GRAD(V), DO = AMBI_GRAD(O) };
+
+extern const char attention_cu[], attention_general_cu[], attention_forward16_cu[];
+
+static int64_t real_bytes(const problem *p) { return p->compute == AMBI_F64 ? 8 : 4; }
+
+static void say_sizes(cuda_plan *k, const attention_recipe *r) {
+  cuda_number(k, "BATCHES", r->batches);
+  cuda_number(k, "HEADS", r->heads);
+  cuda_number(k, "GROUPS", r->groups);
+  cuda_number(k, "TOGETHER", r->together);
+  cuda_number(k, "QUERIES", r->queries);
+  cuda_number(k, "KEYS", r->keys);
+  cuda_number(k, "CAUSAL", r->causal);
+  cuda_number(k, "WIDTH", r->width);
+  cuda_number(k, "WINDOW", r->window);
+  cuda_real(k, "SCALE", r->scale);
+  cuda_real(k, "SOFTCAP", r->softcap);
+  if (is_backward(k->p))
+    cuda_workspace(k, "STATISTICS", 2 * (uint64_t)(r->batches * r->heads * r->queries * real_bytes(k->p)));
+}
+
+/* One block for every `each` queries of every head */
+static int64_t query_blocks(const attention_recipe *r, int64_t each) {
+  return r->batches * r->heads * ceil_div(r->queries, each);
+}
+static int64_t key_blocks(const attention_recipe *r, int64_t each) {
+  return r->batches * r->groups * ceil_div(r->keys, each);
+}
+
+static bool wants_keys(const problem *p) { return writes_slot(p, DK) || writes_slot(p, DV); }
+
+/* ---- general.cu ----------------------------------------------------------------------------------------------------
+ */
+static int64_t general_shared(const problem *p, int64_t tile, int64_t depth) {
+  int64_t rows = is_backward(p) ? 4 : 3, squares = is_backward(p) ? 2 : 1;
+  return (rows * tile * (depth + 1) + squares * tile * (tile + 1)) * real_bytes(p) + tile * tile;
+}
+
+/* As large as registers (64 sums of 16 x 16 threads) and shared memory allow */
+static int64_t general_tile(const cuda_plan *k, int64_t depth) {
+  int64_t tile = 64;
+  while (tile > 8 &&
+         (tile * depth * real_bytes(k->p) > 32768 || general_shared(k->p, tile, depth) > k->dev->shared_bytes))
+    tile /= 2;
+  return tile;
+}
+
+static ambi_status plan_general(cuda_plan *k, const attention_recipe *r) {
+  int64_t depth = r->width <= 64 ? 64 : r->width <= 128 ? 128 : 256;
+  int64_t tile = general_tile(k, depth), side = tile < 16 ? tile : 16, shared = general_shared(k->p, tile, depth);
+  int threads = (int)(side * side);
+  k->variant = "general";
+  k->last = attention_general_cu;
+  cuda_fix(k, "GENERAL_DEPTH", depth);
+  cuda_fix(k, "GENERAL_TILE", tile);
+  cuda_math(k);
+  if (!is_backward(k->p)) {
+    cuda_launch(k, "attention_forward", query_blocks(r, tile), 1, threads, 1, shared);
+    return AMBI_OK;
+  }
+  cuda_launch(k, "attention_statistics", query_blocks(r, tile), 1, threads, 1, shared);
+  if (writes_slot(k->p, DQ)) cuda_launch(k, "attention_dq", query_blocks(r, tile), 1, threads, 1, shared);
+  if (wants_keys(k->p)) cuda_launch(k, "attention_dkv", key_blocks(r, tile), 1, threads, 1, shared);
+  return AMBI_OK;
+}
+
+/* ---- forward16.cu, backward16.cu -----------------------------------------------------------------------------------
+ */
+/* How a kernel is cut: so many warps of 16 mt rows each, past so many other rows at a time */
+typedef struct {
+  int64_t mt, warps, others;
+} cut;
+
+static bool in_range(double v) { return v > 1e-20 && v < 1e20; } /* and so are its products with 2 log2 e in f32 */
+
+/* One 16-bit dtype, rows of whole chunks of 16 bytes */
+static bool is_16(const problem *p, const attention_recipe *r) {
+  const ambi_dtype type = p->t[AMBI_ATTENTION_Q].dtype;
+  const uint32_t plain = AMBI_BIT(AMBI_ATTENTION_LENGTHS) | AMBI_BIT(AMBI_ATTENTION_LSE);
+  for (uint32_t m = (p->reads | p->writes) & ~plain; m; m &= m - 1) {
+    const int s = __builtin_ctz(m);
+    if (p->t[s].dtype != type || (r->stride[s].d != 1 && r->width > 1)) return false;
+  }
+  return (type == AMBI_F16 || type == AMBI_BF16) && p->compute == AMBI_F32 && r->width > 0 && r->width % 8 == 0 &&
+         in_range(r->scale) && (r->softcap == 0 || in_range(r->softcap));
+}
+
+static int64_t pitch_of(const attention_recipe *r) {
+  return r->width <= 32 ? 32 : r->width <= 64 ? 64 : r->width <= 128 ? 128 : 256;
+}
+
+static cut forward_cut(const attention_recipe *r) {
+  return r->width <= 128 ? (cut){2, 4, r->width <= 64 ? 128 : 64} : (cut){1, 8, 64};
+}
+
+static int64_t forward_shared(const attention_recipe *r, cut c) {
+  return (16 * c.mt * c.warps + 4 * c.others) * pitch_of(r) * 2;
+}
+
+static void say_16(cuda_plan *k, const attention_recipe *r) {
+  const double log2e = 1.4426950408889634;
+  cuda_fix(k, "HEAD_DEPTH", ceil_div(r->width, 16) * 16);
+  cuda_fix(k, "HAS_SOFTCAP", r->softcap > 0);
+  cuda_real(k, "SCALE_LOG2", r->scale * log2e);
+  cuda_real(k, "CAP_IN", r->softcap > 0 ? 2 * r->scale * log2e / r->softcap : 0);
+  cuda_real(k, "CAP_OUT", r->softcap / r->scale);
+  cuda_part(k, tensor_cu);
+}
+
+static ambi_status plan_forward16(cuda_plan *k, const attention_recipe *r) {
+  const cut c = forward_cut(r);
+  k->variant = "tensor cores";
+  k->last = attention_forward16_cu;
+  say_16(k, r);
+  cuda_fix(k, "FORWARD_MT", c.mt);
+  cuda_fix(k, "FORWARD_WARPS", c.warps);
+  cuda_fix(k, "FORWARD_KEYS", c.others);
+  cuda_launch(k, "attention_forward", query_blocks(r, 16 * c.mt * c.warps), 1, (int)(32 * c.warps), 1,
+              forward_shared(r, c));
+  return AMBI_OK;
+}
+
+static bool fits_16(const cuda_plan *k, const attention_recipe *r) {
+  if (is_backward(k->p)) return false;
+  return k->dev->arch >= 80 && is_16(k->p, r) && forward_shared(r, forward_cut(r)) <= k->dev->shared_bytes;
+}
+
+static ambi_status plan(cuda_plan *k) {
+  const attention_recipe *r = attention(k->p);
+  const bool fast = cuda_specialise(k, fits_16(k, r));
+  say_sizes(k, r);
+  cuda_table(k, "STRIDES", 4, &r->stride[0].b);
+  return fast ? plan_forward16(k, r) : plan_general(k, r);
+}
+
+const cuda_kernel attention_cuda = {attention_cu, plan};
