@@ -96,7 +96,8 @@ void cuda_real(cuda_plan *k, const char *name, double value);
 void cuda_grid(cuda_plan *k, const char *name, const grid *g);
 /* NAME_STRIDE(s) for every slot in use: a number each, or the constant 1 when all are. */
 void cuda_strides(cuda_plan *k, const char *name, const int64_t *stride);
-/* NAME(s, i): number i of slot s, `columns` to a slot. Numbers said after it move with the slots in use: say it last. */
+/* NAME(s, i): number i of slot s, `columns` to a slot. Numbers said after it move with the slots in use: say it last.
+ */
 void cuda_table(cuda_plan *k, const char *name, int columns, const int64_t *rows);
 /* First of all: whether this plan gets a text of its own (`possible`: there is a faster kernel for it), with dtypes,
  * slots in use and slots added to as constants. Otherwise they are read from args, and k->special is false. */

@@ -14,8 +14,6 @@ void cuda_function(cuda_plan *k, ambi_function f, double a, double b) {
   cuda_real(k, "PARAMETER_B", b);
 }
 
-enum { UNROLL = 2 }; /* vectors a thread loads before it uses the first */
-
 static bool repeats(const grid *g, int slot, int axis) { return g->stride[slot][axis] == 0 && g->shape[axis] != 1; }
 
 static bool is_sum(const grid *g, int slot) {
@@ -93,13 +91,12 @@ void cuda_pointwise(cuda_plan *k, cuda_points points) {
   cuda_fix(k, "OUTS", points.outs);
   cuda_fix(k, "DIRECT", direct);
   cuda_fix(k, "VEC", vec);
-  cuda_fix(k, "UNROLL", vec > 1 ? UNROLL : 1);
   (g->ndim > 1 || !k->special ? cuda_number : cuda_fix)(k, "OUTER", outer);
   cuda_number(k, "INNER", inner);
   for (int i = 0; i < points.outs; i++)
     if (!(direct >> i & 1)) plan_sum(k, g, i, points.out[i]);
   bool any = false;
   for (int i = 0; i < points.outs; i++) any = any || ((direct >> i & 1) && writes_slot(k->p, points.out[i]));
-  if (any) cuda_launch(k, "pointwise", ceil_div(outer * ceil_div(inner, vec), 256 * (vec > 1 ? UNROLL : 1)), 1, 256, 1, 0);
+  if (any) cuda_launch(k, "pointwise", ceil_div(outer * ceil_div(inner, vec), 256), 1, 256, 1, 0);
   k->last = pointwise_cu;
 }

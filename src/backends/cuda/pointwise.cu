@@ -2,7 +2,7 @@
  *
  *   IN_SLOTS, OUT_SLOTS   8 bits each: the slots of in[0], in[1], .. and of out[0], ..     INS, OUTS   how many
  *   OUTER, INNER          numbers: OUTER rows of INNER elements     OUTER_OFFSET(s, row), INNER_STRIDE(s)
- *   VEC                   neighbours a thread takes at once          UNROLL   how many times
+ *   VEC                   neighbours a thread takes
  *   WHOLE                 1: VEC divides INNER                       EVEN     1: rows keep the alignment of row 0
  *   DIRECT                bits of the outputs with an element for every point; the others are sums over axes that their
  *                         strides repeat: output i has KEPT_i elements, REST_i points each                             */
@@ -54,22 +54,13 @@ inline void compute_points(const args &a, const real (&in)[INS][VEC], real (&out
 }
 
 template <bool ALIGNED> inline void take_points(const args &a) {
-  const i64 vectors = (INNER + VEC - 1) / VEC, total = OUTER * vectors;
-  const i64 first = (i64)blockIdx.x * (256 * UNROLL) + threadIdx.x;
-  real in[UNROLL][INS][VEC], out[OUTS][VEC];
-  place at[UNROLL];
-#pragma unroll
-  for (int u = 0; u < UNROLL; u++) {
-    if (first + u * 256 >= total) break;
-    at[u] = place_of(first + u * 256, OUTER, vectors);
-    get_points<ALIGNED>(a, at[u], in[u]);
-  }
-#pragma unroll
-  for (int u = 0; u < UNROLL; u++) {
-    if (first + u * 256 >= total) break;
-    compute_points(a, in[u], out);
-    put_points<ALIGNED>(a, at[u], out);
-  }
+  const i64 vectors = (INNER + VEC - 1) / VEC, mine = (i64)blockIdx.x * 256 + threadIdx.x;
+  if (mine >= OUTER * vectors) return;
+  const place at = place_of(mine, OUTER, vectors);
+  real in[INS][VEC], out[OUTS][VEC];
+  get_points<ALIGNED>(a, at, in);
+  compute_points(a, in, out);
+  put_points<ALIGNED>(a, at, out);
 }
 
 KERNEL(pointwise, 256) {
