@@ -210,10 +210,11 @@ static void print_json(ambi_device *const *dev, ambi_kind only) {
 /* ---- the command --------------------------------------------------------------------------------------- */
 
 int info_main(int argc, char **argv) {
-  int json = 0;
+  int json = 0, names = 0;
   const char *op_name = NULL, *isa = NULL;
   int64_t threads = 0;
   const option options[] = {{"json", OPT_FLAG, &json, NULL, "one JSON object instead of tables"},
+                            {"names", OPT_FLAG, &names, NULL, "the names of the ops, one a line, and nothing else"},
                             {"isa", OPT_STRING, &isa, "ISA", "as if the CPU had no more than this: baseline, avx2, .."},
                             {"threads", OPT_INT, &threads, "N", "threads of the CPU device; 0: all cores"},
                             {0}};
@@ -226,6 +227,9 @@ int info_main(int argc, char **argv) {
       1};
   int rc = options_parse(&spec, argc, argv, &op_name);
   if (rc >= 0) return rc;
+  for (int k = 1; names && k < AMBI_KINDS; k++)
+    if (ambi_op_get_info((ambi_kind)k)) puts(ambi_op_get_info((ambi_kind)k)->name);
+  if (names) return 0;
   ambi_kind only = op_name ? case_find_op(op_name) : AMBI_OP_NONE;
   if (op_name && !only) {
     char list[600];

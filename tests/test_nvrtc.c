@@ -1,6 +1,6 @@
 /* test_nvrtc.c -- every kernel text compiles for real, without a GPU: NVRTC for sm_80, sm_90 and the newest it knows.
  *
- *   test_nvrtc [OP] [--arch N]                        one op, one architecture
+ *   test_nvrtc [OP] [--arch N] [--quick]              one op, one architecture, a tenth of the cases
  *   test_nvrtc --source "CASE" [--dtype T]            the texts of one case, forward and backward
  *
  * The driver is played by functions here that do nothing. A warning is a failure. Without NVRTC everything is skipped.
@@ -85,13 +85,13 @@ static void plan_case(ambi_device *dev, const char *text, ambi_dtype dtype, bool
   plan(dev, text, &op, print);
 }
 
-static void plan_all(int arch, const char *op) {
+static void plan_all(int arch, const char *op, size_t step) {
   static const ambi_dtype dtypes[] = {AMBI_F32, AMBI_BF16, AMBI_F16, AMBI_F64};
   cuda_device d;
   ambi_device dev;
   open_device(&d, &dev, arch);
   int before = compiled;
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i += step)
     for (int t = 0; t < 4; t++)
       if (!op || (!strncmp(cases[i], op, strlen(op)) && cases[i][strlen(op)] == ' '))
         plan_case(&dev, cases[i], dtypes[t], 0);
@@ -109,10 +109,13 @@ static int newest(void) {
 int main(int argc, char **argv) {
   const char *op = NULL, *source = NULL;
   ambi_dtype dtype = AMBI_BF16;
+  size_t step = 1;
   int arch = 0;
   for (int i = 1; i < argc; i++) {
     if (!strcmp(argv[i], "--arch") && i + 1 < argc)
       arch = atoi(argv[++i]);
+    else if (!strcmp(argv[i], "--quick"))
+      step = 10;
     else if (!strcmp(argv[i], "--dtype") && i + 1 < argc)
       dtype = case_find_dtype(argv[++i]);
     else if (!strcmp(argv[i], "--source") && i + 1 < argc)
@@ -131,11 +134,11 @@ int main(int argc, char **argv) {
     open_device(&d, &dev, arch ? arch : 90);
     plan_case(&dev, source, dtype, true);
   } else if (arch) {
-    plan_all(arch, op);
+    plan_all(arch, op, step);
   } else {
-    plan_all(80, op);
-    plan_all(90, op);
-    plan_all(newest(), op);
+    plan_all(80, op, 10 * step);
+    plan_all(90, op, step);
+    plan_all(newest(), op, 10 * step);
   }
   return test_done();
 }
