@@ -2,21 +2,6 @@
  * 1/x, which are right to about 2^-22. Range, infinities and NaN as in math.h.
  *
  * u = 2^(y/2) neither overflows nor underflows where 2^y would, so k e^t = (k u) u and sigmoid(t) = u^2 / (1 + u^2).  */
-#ifdef AMBI_EMULATED
-inline float half_pow2(float y) { return exp2f(y); }
-inline float half_rcp(float x) { return 1.0f / x; }
-#else
-inline float half_pow2(float y) { /* -126 <= y <= 127 */
-  float r;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(y));
-  return r;
-}
-inline float half_rcp(float x) { /* a normal x with a normal 1/x */
-  float r;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-  return r;
-}
-#endif
 
 inline vr half_mul_exp(vr k, vr t) {
   const vr u = half_pow2(m_clamp(t * K(0.72134752044448170), K(-126.0), K(127.0)));

@@ -29,7 +29,8 @@ struct args {
 #ifndef DYNAMIC_SHARED /* the tests' stand-in for a GPU has its own */
 #define DYNAMIC_SHARED(name) extern __shared__ __align__(16) char name[]
 #endif
-#define KERNEL(name, threads) extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ args a)
+/* KERNEL(name, threads): of a block, at most; and a third, how many blocks a multiprocessor shall hold */
+#define KERNEL(name, ...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__) name(const __grid_constant__ args a)
 
 /* ---- slots ------------------------------------------------------------------------------------------------------ */
 enum { F32 = 1, F16, BF16, F64, I32, I64, U8 };
@@ -124,7 +125,7 @@ inline real rounded(int dtype, real v) {
   }
 }
 
-inline i64 bytes_of(int dtype) { return dtype == F16 || dtype == BF16 ? 2 : dtype == F64 || dtype == I64 ? 8 : dtype == U8 ? 1 : 4; }
+constexpr inline i64 bytes_of(int dtype) { return dtype == F16 || dtype == BF16 ? 2 : dtype == F64 || dtype == I64 ? 8 : dtype == U8 ? 1 : 4; }
 
 #define AT(s)        (a.at[s])
 #define GET(s, i)    load(DTYPE(s), AT(s), i)
@@ -236,6 +237,23 @@ template <int THREADS> inline real group_sum(real v, real *scratch) {
   v = warp_sum(v);
   __syncthreads();
   return v;
+}
+
+/* N sums at once, by one barrier: calls take the two halves of `room` in turns. */
+template <int THREADS, int N, int MOST> inline void group_sums(real (&v)[N], real (&room)[2][MOST][32], int &turn) {
+  constexpr int WARPS = THREADS / 32;
+#pragma unroll
+  for (int i = 0; i < N; i++) v[i] = warp_sum(v[i]);
+  if (WARPS == 1) return;
+  turn ^= 1;
+  if (threadIdx.x % 32 == 0)
+    for (int i = 0; i < N; i++) room[turn][i][threadIdx.x / 32] = v[i];
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < N; i++) {
+    v[i] = room[turn][i][threadIdx.x % WARPS];
+    for (int step = WARPS / 2; step > 0; step /= 2) v[i] += __shfl_xor_sync(ALL_LANES, v[i], step);
+  }
 }
 
 /* A long sum whose error does not grow: what an addition rounded away is put back by the next (Kahan). */

@@ -11,12 +11,12 @@ static int group_for(int64_t cols, int64_t vec, int64_t each) {
   return group;
 }
 
-row_split cuda_rows(cuda_plan *k, uint32_t scalars, int64_t registers) {
+row_split cuda_rows(cuda_plan *k, uint32_t scalars, int64_t each, int64_t registers) {
   const rows_recipe *r = rows_of(k->p);
   row_split split = {.rows = r->cols ? r->rows.count : 0, .vec = 1, .group = 128, .groups = 1};
   int64_t vec = cuda_vector(k, ~scalars);
   bool fast = cuda_specialise(k, vec > 1);
-  if (fast) split.vec = vec, split.group = group_for(r->cols, vec, 16);
+  if (fast) split.vec = vec, split.group = group_for(r->cols, vec, each);
   if (split.group == 32) split.groups = 4;
   split.chunks = ceil_div(r->cols, split.group * split.vec);
   split.keep = fast && split.chunks * split.vec <= registers;

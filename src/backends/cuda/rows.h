@@ -11,8 +11,16 @@ typedef struct {
 } row_split;
 
 /* Says them all, adds the part, and returns what launches need. `scalars`: slots with one element a row.
- * `registers`: how many values of a row one thread may keep. */
-row_split cuda_rows(cuda_plan *k, uint32_t scalars, int64_t registers);
+ * A thread gets about `each` values of a row, as long as there are threads; `registers`: how many it may keep. */
+row_split cuda_rows(cuda_plan *k, uint32_t scalars, int64_t each, int64_t registers);
+
+static inline uint64_t real_bytes(const problem *p) { return p->compute == AMBI_F64 ? 8 : 4; }
+
+/* Blocks of `threads` for all rows, as many as the multiprocessors hold at once. */
+static inline int64_t cuda_row_blocks(const cuda_plan *k, row_split r, int threads) {
+  int64_t each = threads / (r.group * r.groups);
+  return cuda_blocks(k, ceil_div(r.rows, r.groups), each > 0 ? each : 1);
+}
 
 /* A block of 32 x 32 threads for every 32 columns: what sum_parts wants. */
 void cuda_launch_sum(cuda_plan *k, const char *kernel);

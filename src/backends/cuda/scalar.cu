@@ -26,4 +26,21 @@ inline vr v_scale2(vr v, vr n) {
   return v * __int_as_float((half << 23) + 0x3f800000) * __int_as_float((rest << 23) + 0x3f800000);
 }
 inline vr v_ratio(vr a, vr b) { return __fdividef(a, b); } /* 2 ulp, 2^-126 <= |b| <= 2^126 */
+
+/* The GPU's own 2^y and 1/x, right to about 2^-22. */
+#ifdef AMBI_EMULATED
+inline float half_pow2(float y) { return exp2f(y); }
+inline float half_rcp(float x) { return 1.0f / x; }
+#else
+inline float half_pow2(float y) { /* y <= 127; 0 where the result is denormal */
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(y));
+  return r;
+}
+inline float half_rcp(float x) { /* a normal x with a normal 1/x */
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+#endif
 #endif

@@ -1,11 +1,10 @@
 /* rmsnorm on CUDA: the numbers of cuda.cu. */
 #include "backends/cuda/rows.h"
+#include "backends/cuda/text.h"
 
 enum { X = AMBI_RMSNORM_X, W = AMBI_RMSNORM_W, RSTD = AMBI_RMSNORM_RSTD };
 
 extern const char rmsnorm_cu[];
-
-static uint64_t real_bytes(const problem *p) { return p->compute == AMBI_F64 ? 8 : 4; }
 
 /* parts: how many rows of partial sums of dw there are */
 static void plan_backward(cuda_plan *k, row_split r) {
@@ -22,15 +21,15 @@ static void plan_backward(cuda_plan *k, row_split r) {
 }
 
 static ambi_status plan(cuda_plan *k) {
-  row_split r = cuda_rows(k, AMBI_BIT(RSTD), is_backward(k->p) ? 32 : 64);
+  row_split r = cuda_rows(k, AMBI_BIT(RSTD), 16, is_backward(k->p) ? 32 : 64);
+  cuda_part(k, norm_cu);
   cuda_real(k, "EPS", k->p->op.u.rmsnorm.eps);
   cuda_real(k, "OFFSET", k->p->op.u.rmsnorm.offset);
   cuda_fix(k, "CAST", k->p->op.u.rmsnorm.cast);
   if (is_backward(k->p))
     plan_backward(k, r);
   else
-    cuda_launch(k, "rmsnorm_forward", cuda_blocks(k, ceil_div(r.rows, r.groups), 2048 / (r.group * r.groups)), 1,
-                r.group, r.groups, 0);
+    cuda_launch(k, "rmsnorm_forward", cuda_row_blocks(k, r, 2048), 1, r.group, r.groups, 0);
   return AMBI_OK;
 }
 

@@ -5,34 +5,11 @@
  *
  * dw: a block adds up its own rows in registers, then a second kernel adds up the blocks, always in the same order. */
 
-/* s of a row, at a thread's chunk: x + residual, unless forward left the sum */
-struct source {
-  line x, residual;
-  void get(real (&s)[VEC], i64 column, i64 cols) const {
-    real more[VEC];
-    get_line(s, x, column, cols);
-    if (!residual.at) return;
-    get_line(more, residual, column, cols);
-    for (int k = 0; k < VEC; k++) s[k] += more[k];
-  }
-};
-
-inline source source_of(const args &a, i64 row) {
-  const bool summed = BACKWARD && HAS(SUM);
-  source from;
-  from.x = summed ? LINE(SUM, row) : LINE(X, row);
-  from.residual = LINE(RESIDUAL, row);
-  if (summed) from.residual.at = 0;
-  return from;
-}
-
 /* w + offset, or 1 */
 inline void get_weight(real (&r)[VEC], const line &w, real offset, i64 column, i64 cols) {
   if (w.at) get_line(r, w, column, cols);
   for (int k = 0; k < VEC; k++) r[k] = w.at ? r[k] + offset : (real)1;
 }
-
-inline real rstd(real squares, i64 cols, double eps) { return (real)(1 / sqrt((double)(squares / (real)cols) + eps)); }
 
 #if !BACKWARD
 KERNEL(rmsnorm_forward, GROUP * GROUPS) {
@@ -65,16 +42,11 @@ KERNEL(rmsnorm_forward, GROUP * GROUPS) {
   }
 }
 #else
-/* ds of one row, given r and pull = r^3 mean(g s), at a thread's chunk; dx = dresidual = ds */
+/* ds of one row, given r and pull = r^3 mean(g s), at a thread's chunk */
 inline void put_ds(const args &a, i64 row, i64 column, const real (&s)[VEC], const real (&g)[VEC], real r, real pull) {
-  real ds[VEC], more[VEC];
-  const line dsum = LINE(DSUM, row);
+  real ds[VEC];
   for (int k = 0; k < VEC; k++) ds[k] = g[k] * r - s[k] * pull;
-  if (dsum.at) get_line(more, dsum, column, COLS);
-  for (int k = 0; k < VEC && dsum.at; k++) ds[k] += more[k];
-  for (int k = 0; k < VEC; k++) more[k] = ds[k];
-  put_line(LINE(DX, row), column, more, COLS);
-  put_line(LINE(DRESIDUAL, row), column, ds, COLS);
+  put_gradient(a, row, column, ds);
 }
 
 /* r of the row, and pull */

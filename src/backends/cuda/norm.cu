@@ -1,0 +1,44 @@
+/* norm.cu -- what rmsnorm and layernorm share: s = x + residual, its statistics, and where ds goes. */
+
+/* s of a row, at a thread's chunk: x + residual, unless forward left the sum */
+struct source {
+  line x, residual;
+  void get(real (&s)[VEC], i64 column, i64 cols) const {
+    real more[VEC];
+    get_line(s, x, column, cols);
+    if (!residual.at) return;
+    get_line(more, residual, column, cols);
+    for (int k = 0; k < VEC; k++) s[k] += more[k];
+  }
+};
+
+#define SUMMED (BACKWARD && HAS(SUM))
+
+inline source source_of(const args &a, i64 row) {
+  source from;
+  from.x = SUMMED ? LINE(SUM, row) : LINE(X, row);
+  from.residual = LINE(RESIDUAL, row);
+  if (SUMMED) from.residual.at = 0;
+  return from;
+}
+
+/* 1 / sqrt(mean of squares + eps); in double where eps may be too small for a real */
+inline real rstd(real squares, i64 cols, double eps) {
+  const real mean = squares / (real)cols, v = mean + (real)eps;
+  return v > (real)1e-30 ? 1 / sqrt(v) : (real)(1 / sqrt((double)mean + eps));
+}
+
+#if BACKWARD
+#define WANTS_DS (HAS(DX) || HAS(DRESIDUAL))
+
+/* dx = dresidual = ds + dsum, at a thread's chunk of a row */
+inline void put_gradient(const args &a, i64 row, i64 column, real (&ds)[VEC]) {
+  real more[VEC];
+  const line dsum = LINE(DSUM, row);
+  if (dsum.at) get_line(more, dsum, column, COLS);
+  for (int k = 0; k < VEC && dsum.at; k++) ds[k] += more[k];
+  for (int k = 0; k < VEC; k++) more[k] = ds[k];
+  put_line(LINE(DX, row), column, more, COLS);
+  put_line(LINE(DRESIDUAL, row), column, ds, COLS);
+}
+#endif

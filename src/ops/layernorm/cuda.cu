@@ -1,0 +1,287 @@
+/* layernorm on CUDA: a group of threads takes a row and keeps it in registers, so that memory sees each value once.
+ *
+ *   forward   m from sum s;  r from sum c^2, c = s - m;  y = c r w + b
+ *   backward  m from sum s;  r from sum c^2, and with g = dy w also sum g, sum g c
+ *             ds = r (g - mean(g) - c r^2 mean(g c)) + dsum;   dw += dy c r;   db += dy
+ *
+ * dw, db: a group of threads adds up a run of its rows in registers, a second kernel the runs, always in the same order.
+ * The variance is that of the centred row: no difference of large squares. */
+
+/* w or b: `otherwise` where it is absent */
+inline void get_vector(real (&v)[VEC], const line &from, real otherwise, i64 column, i64 cols) {
+  if (from.at) return get_line(v, from, column, cols);
+  for (int k = 0; k < VEC; k++) v[k] = otherwise;
+}
+
+/* c = s - m, with zeros past the end of the row */
+inline void centre(real (&s)[VEC], real m, i64 column, i64 cols) {
+  for (int k = 0; k < VEC; k++) s[k] = EXACT || column + k < cols ? s[k] - m : (real)0;
+}
+
+inline real dot(const real (&x)[VEC], const real (&y)[VEC]) {
+  real sum = 0;
+  for (int k = 0; k < VEC; k++) sum += x[k] * y[k];
+  return sum;
+}
+
+inline real total(const real (&x)[VEC]) {
+  real sum = 0;
+  for (int k = 0; k < VEC; k++) sum += x[k];
+  return sum;
+}
+
+#if !BACKWARD
+/* y = c r w + b, at a thread's chunk */
+inline void put_y(const args &a, i64 row, i64 column, const real (&c)[VEC], real r) {
+  real w[VEC], b[VEC];
+  get_vector(w, VECTOR(W), 1, column, COLS);
+  get_vector(b, VECTOR(B), 0, column, COLS);
+  for (int k = 0; k < VEC; k++) w[k] = c[k] * r * w[k] + b[k];
+  put_line(LINE(Y, row), column, w, COLS);
+}
+
+KERNEL(layernorm_forward, GROUP * GROUPS, COMPUTE_F64 ? 1 : 1536 / (GROUP * GROUPS)) {
+  __shared__ real room[2][1][32];
+  int turn = 0;
+  for (i64 row = FIRST_ROW; row < ROWS; row += ROW_STEP) {
+    const source from = source_of(a, row);
+    real s[KEPT][VEC], sum[1];
+    long_sum values, squares;
+    values.clear(), squares.clear();
+#pragma unroll(KEPT)
+    for (int j = 0; j < CHUNKS; j++) {
+      from.get(s[KEEP ? j : 0], COLUMN(j), COLS);
+      values.add(total(s[KEEP ? j : 0]));
+    }
+    sum[0] = values.total;
+    group_sums<GROUP>(sum, room, turn);
+    const real m = sum[0] / (real)COLS;
+#pragma unroll(KEPT)
+    for (int j = 0; j < CHUNKS; j++) {
+      real(&c)[VEC] = s[KEEP ? j : 0];
+      if (!KEEP) from.get(c, COLUMN(j), COLS);
+      if (KEEP) put_line(LINE(SUM, row), COLUMN(j), c, COLS);
+      centre(c, m, COLUMN(j), COLS);
+      squares.add(dot(c, c));
+    }
+    sum[0] = squares.total;
+    group_sums<GROUP>(sum, room, turn);
+    const real r = rstd(sum[0], COLS, EPS);
+    if (HAS(MEAN) && threadIdx.x == 0) PUT(MEAN, ROW_OFFSET(MEAN, row), m);
+    if (HAS(RSTD) && threadIdx.x == 0) PUT(RSTD, ROW_OFFSET(RSTD, row), r);
+#pragma unroll(KEPT)
+    for (int j = 0; j < CHUNKS; j++) {
+      real(&c)[VEC] = s[KEEP ? j : 0];
+      if (!KEEP) {
+        from.get(c, COLUMN(j), COLS);
+        put_line(LINE(SUM, row), COLUMN(j), c, COLS);
+        centre(c, m, COLUMN(j), COLS);
+      }
+      put_y(a, row, COLUMN(j), c, r);
+    }
+  }
+}
+#else
+#define READS_S (HAS(X) || HAS(SUM)) /* db alone does not */
+
+/* What ds needs of a row; pull = r^2 mean(g c). */
+struct factors {
+  real m, r, mean_g, pull;
+};
+
+inline real mean_of(const args &a, i64 row, real sum, real (&room)[2][3][32], int &turn) {
+  real v[1] = {sum};
+  if (HAS(MEAN)) return GET(MEAN, ROW_OFFSET(MEAN, row));
+  group_sums<GROUP>(v, room, turn);
+  return v[0] / (real)COLS;
+}
+
+/* v: a thread's sums of g, g c and c^2 */
+inline factors factors_of(const args &a, i64 row, real m, real (&v)[3], real (&room)[2][3][32], int &turn) {
+  factors f = {m, 0, 0, 0};
+  real two[2] = {v[0], v[1]};
+  if (!HAS(RSTD)) group_sums<GROUP>(v, room, turn);
+  if (HAS(RSTD) && WANTS_DS) {
+    group_sums<GROUP>(two, room, turn);
+    v[0] = two[0], v[1] = two[1];
+  }
+  f.r = HAS(RSTD) ? GET(RSTD, ROW_OFFSET(RSTD, row)) : rstd(v[2], COLS, EPS);
+  f.mean_g = v[0] / (real)COLS;
+  f.pull = f.r * f.r * (v[1] / (real)COLS);
+  return f;
+}
+
+/* ds = r (g - mean(g) - c pull) + dsum, at a thread's chunk */
+inline void put_ds(const args &a, i64 row, i64 column, const real (&g)[VEC], const real (&c)[VEC], factors f) {
+  real ds[VEC];
+  for (int k = 0; k < VEC; k++) ds[k] = f.r * ((g[k] - f.mean_g) - c[k] * f.pull);
+  put_gradient(a, row, column, ds);
+}
+
+#if KEEP
+enum { S = SUMMED ? SUM : X };
+/* Whether the next row is loaded while this one is worked on: where there are registers for that. */
+enum { AHEAD = KEPT * VEC * (bytes_of(DTYPE(S)) + bytes_of(DTYPE(DY))) <= 32 };
+
+struct inputs {
+  RAW(S) s[KEPT];
+  RAW(DY) dy[KEPT];
+};
+
+inline void load_inputs(const args &a, inputs &in, i64 row) {
+  const line s = source_of(a, row).x, dy = LINE(DY, row);
+  if (row >= ROWS) return;
+#pragma unroll
+  for (int j = 0; j < CHUNKS; j++) {
+    if (READS_S) load_raw(in.s[j], s, COLUMN(j), COLS);
+    load_raw(in.dy[j], dy, COLUMN(j), COLS);
+  }
+}
+
+/* s and dy of a row */
+inline void unpack_inputs(const args &a, const inputs &in, i64 row, real (&s)[KEPT][VEC], real (&d)[KEPT][VEC]) {
+  const line residual = source_of(a, row).residual;
+#pragma unroll
+  for (int j = 0; j < CHUNKS; j++) {
+    unpack(d[j], in.dy[j], DTYPE(DY));
+    if (!READS_S) continue;
+    unpack(s[j], in.s[j], DTYPE(S));
+    real more[VEC];
+    if (residual.at) get_line(more, residual, COLUMN(j), COLS);
+    for (int k = 0; k < VEC && residual.at; k++) s[j][k] += more[k];
+  }
+}
+
+/* s becomes c */
+inline factors row_factors(const args &a, i64 row, real (&s)[KEPT][VEC], const real (&d)[KEPT][VEC],
+                           const RAW(W) (&w)[KEPT], real (&room)[2][3][32], int &turn) {
+  real sum = 0, v[3] = {0, 0, 0};
+  factors none = {0, 0, 0, 0};
+  if (!READS_S) return none;
+#pragma unroll
+  for (int j = 0; j < CHUNKS; j++) sum += total(s[j]);
+  const real m = mean_of(a, row, sum, room, turn);
+#pragma unroll
+  for (int j = 0; j < CHUNKS; j++) {
+    real g[VEC];
+    centre(s[j], m, COLUMN(j), COLS);
+    if (HAS(W)) unpack(g, w[j], DTYPE(W));
+    for (int k = 0; k < VEC; k++) g[k] = HAS(W) ? g[k] * d[j][k] : d[j][k];
+    v[0] += total(g), v[1] += dot(g, s[j]), v[2] += dot(s[j], s[j]);
+  }
+  return factors_of(a, row, m, v, room, turn);
+}
+
+/* The sums of a run: to part `part` of the partial sums, (PARTS, COLS) */
+inline void put_partial(real *partial, i64 part, const real (&sum)[KEPT][VEC], i64 cols) {
+#pragma unroll
+  for (int j = 0; j < CHUNKS; j++)
+    for (int k = 0; k < VEC; k++)
+      if (EXACT || COLUMN(j) + k < cols) partial[part * cols + COLUMN(j) + k] = sum[j][k];
+}
+
+KERNEL(layernorm_backward, GROUP * GROUPS, 1024 / (GROUP * GROUPS)) {
+  __shared__ real room[2][3][32];
+  int turn = 0;
+  RAW(W) w[KEPT];
+  inputs in;
+#pragma unroll
+  for (int j = 0; j < CHUNKS && HAS(W); j++) load_raw(w[j], VECTOR(W), COLUMN(j), COLS);
+  if (AHEAD) load_inputs(a, in, FIRST_ROW);
+  i64 row = FIRST_ROW;
+  for (i64 part = FIRST_ROW; part < PARTS; part += ROW_STEP) {
+    real dw[KEPT][VEC] = {}, db[KEPT][VEC] = {};
+    for (int i = 0; i < RUN && row < ROWS; i++, row += ROW_STEP) {
+      real c[KEPT][VEC], d[KEPT][VEC];
+      if (!AHEAD) load_inputs(a, in, row);
+      unpack_inputs(a, in, row, c, d);
+      if (AHEAD) load_inputs(a, in, row + ROW_STEP);
+      const factors f = row_factors(a, row, c, d, w, room, turn);
+#pragma unroll
+      for (int j = 0; j < CHUNKS; j++) {
+        real g[VEC];
+        if (HAS(W)) unpack(g, w[j], DTYPE(W));
+        for (int k = 0; k < VEC; k++) {
+          if (HAS(DW)) dw[j][k] += d[j][k] * (c[j][k] * f.r);
+          if (HAS(DB)) db[j][k] += d[j][k];
+          g[k] = HAS(W) ? g[k] * d[j][k] : d[j][k];
+        }
+        if (WANTS_DS) put_ds(a, row, COLUMN(j), g, c[j], f);
+      }
+    }
+    if (HAS(DW)) put_partial((real *)PARTIAL_DW, part, dw, COLS);
+    if (HAS(DB)) put_partial((real *)PARTIAL_DB, part, db, COLS);
+  }
+}
+#else /* long rows: first the factors of every row, then dw and db, then ds, which may overwrite dy */
+KERNEL(layernorm_sums, GROUP * GROUPS) {
+  __shared__ real room[2][3][32];
+  int turn = 0;
+  const line w = VECTOR(W);
+  for (i64 row = FIRST_ROW; READS_S && row < ROWS; row += ROW_STEP) {
+    const source from = source_of(a, row);
+    const line dy = LINE(DY, row);
+    real s[VEC], d[VEC], weight[VEC];
+    long_sum sum, g, gc, squares;
+    sum.clear(), g.clear(), gc.clear(), squares.clear();
+    for (i64 j = 0; !HAS(MEAN) && j < CHUNKS; j++) {
+      from.get(s, COLUMN(j), COLS);
+      sum.add(total(s));
+    }
+    const real m = mean_of(a, row, sum.total, room, turn);
+    for (i64 j = 0; j < CHUNKS; j++) {
+      from.get(s, COLUMN(j), COLS);
+      centre(s, m, COLUMN(j), COLS);
+      get_line(d, dy, COLUMN(j), COLS);
+      get_vector(weight, w, 1, COLUMN(j), COLS);
+      for (int k = 0; k < VEC; k++) d[k] *= weight[k];
+      g.add(total(d)), gc.add(dot(d, s)), squares.add(dot(s, s));
+    }
+    real v[3] = {g.total, gc.total, squares.total};
+    const factors f = factors_of(a, row, m, v, room, turn);
+    if (threadIdx.x == 0) ((factors *)ROW_SUMS)[row] = f;
+  }
+}
+
+/* part blockIdx.y of the rows, 256 columns to a block */
+KERNEL(layernorm_partial, 256) {
+  const i64 c = (i64)blockIdx.x * 256 + threadIdx.x;
+  long_sum dw, db;
+  dw.clear(), db.clear();
+  for (i64 row = blockIdx.y; c < COLS && row < ROWS; row += gridDim.y) {
+    const line dy = LINE(DY, row);
+    const real d = load(dy.dtype, dy.at, c * dy.step);
+    db.add(d);
+    if (!HAS(DW)) continue;
+    const source from = source_of(a, row);
+    const factors f = ((const factors *)ROW_SUMS)[row];
+    real s = load(from.x.dtype, from.x.at, c * from.x.step);
+    if (from.residual.at) s += load(from.residual.dtype, from.residual.at, c * from.residual.step);
+    dw.add(d * ((s - f.m) * f.r));
+  }
+  if (c < COLS && HAS(DW)) ((real *)PARTIAL_DW)[(i64)blockIdx.y * COLS + c] = dw.total;
+  if (c < COLS && HAS(DB)) ((real *)PARTIAL_DB)[(i64)blockIdx.y * COLS + c] = db.total;
+}
+
+KERNEL(layernorm_backward, GROUP * GROUPS) {
+  const line w = VECTOR(W);
+  for (i64 row = FIRST_ROW; WANTS_DS && row < ROWS; row += ROW_STEP) {
+    const source from = source_of(a, row);
+    const line dy = LINE(DY, row);
+    const factors f = ((const factors *)ROW_SUMS)[row];
+    for (i64 j = 0; j < CHUNKS; j++) {
+      real s[VEC], d[VEC], weight[VEC];
+      from.get(s, COLUMN(j), COLS);
+      centre(s, f.m, COLUMN(j), COLS);
+      get_line(d, dy, COLUMN(j), COLS);
+      get_vector(weight, w, 1, COLUMN(j), COLS);
+      for (int k = 0; k < VEC; k++) d[k] *= weight[k];
+      put_ds(a, row, COLUMN(j), d, s, f);
+    }
+  }
+}
+#endif
+
+KERNEL(layernorm_dw, 1024) { sum_parts((const real *)PARTIAL_DW, PARTS, VECTOR(DW), COLS); }
+KERNEL(layernorm_db, 1024) { sum_parts((const real *)PARTIAL_DB, PARTS, VECTOR(DB), COLS); }
+#endif
