@@ -235,11 +235,61 @@ template <int MT, int NT> inline void clear_parts(float (&c)[MT][NT][4]) {
 }
 
 /* Elements i and i + 1, i even, of 16-bit memory */
-template <int TYPE> inline void store_pair(char *p, i64 i, float low, float high) {
-  const u32 both = two_halves<TYPE>(low, high);
+template <int TYPE> inline void put_pair(bool adds, char *p, int i, float low, float high) {
   u16 *at = (u16 *)p + i;
-  if ((u64)at % 4 == 0)
+  const bool aligned = (u64)at % 4 == 0;
+  if (adds) {
+    const u32 old = aligned ? *(const u32 *)at : at[0] | (u32)at[1] << 16;
+    low += TYPE == F16 ? f16_to_f32(old & 0xffff) : bf16_to_f32(old & 0xffff);
+    high += TYPE == F16 ? f16_to_f32(old >> 16) : bf16_to_f32(old >> 16);
+  }
+  const u32 both = two_halves<TYPE>(low, high);
+  if (aligned)
     *(u32 *)at = both;
   else
     at[0] = (u16)both, at[1] = (u16)(both >> 16);
+}
+
+/* ---- weights that are zero because of a mask: an infinity or NaN must not count there ------------------------------- */
+template <int TYPE> inline bool is_odd(u32 bits) {
+  const u32 top = TYPE == F16 ? 0x7c00 : 0x7f80;
+  return (bits & top) == top;
+}
+
+/* Whether anything in the tile is odd, for the whole block */
+template <int TYPE, int ROWS, int DEPTH, int PITCH, int THREADS> inline bool has_odd(shared_at tile) {
+  bool odd = false;
+  for (int n = threadIdx.x; n < ROWS * (DEPTH / 2); n += THREADS) {
+    const int row = n / (DEPTH / 2), pair = n % (DEPTH / 2);
+    const u32 both = load_shared(chunk_at<PITCH>(tile, row, pair / 4) + 4 * (pair % 4));
+    odd = odd || is_odd<TYPE>(both) || is_odd<TYPE>(both >> 16);
+  }
+  return __syncthreads_or(odd) != 0;
+}
+
+/* For the others what is odd is taken out of the tile .. */
+template <int TYPE, int ROWS, int DEPTH, int PITCH, int THREADS> inline void clear_odd(shared_at tile) {
+  __syncthreads();
+  for (int n = threadIdx.x; n < ROWS * (DEPTH / 2); n += THREADS) {
+    const int row = n / (DEPTH / 2), pair = n % (DEPTH / 2);
+    const shared_at at = chunk_at<PITCH>(tile, row, pair / 4) + 4 * (pair % 4);
+    const u32 both = load_shared(at);
+    store_shared(at, (is_odd<TYPE>(both) ? 0 : both & 0xffff) | (is_odd<TYPE>(both >> 16) ? 0 : both & 0xffff0000));
+  }
+  __syncthreads();
+}
+
+/* .. and put back in the end: c gets what is odd in rows [lo, hi) of global memory, `step` bytes apart, from column
+ * `first` on, where sees(m, h, j): row 16 m + 8 h + g of c has a weight for row j. */
+template <int TYPE, int MT, int NT, class SEES>
+inline void add_odd(float (&c)[MT][NT][4], const char *rows, i64 step, int lo, int hi, int first, int width, SEES sees) {
+#pragma unroll 1
+  for (int j = lo; j < hi; j++)
+#pragma unroll
+    for (int i = 0; i < MT * NT * 4; i++) {
+      const int column = first + i / 4 % NT * 8 + (int)threadIdx.x % 4 * 2 + i % 2;
+      const u32 bits = column < width ? ((const u16 *)(rows + j * step))[column] : 0;
+      if (is_odd<TYPE>(bits) && sees(i / (NT * 4), i / 2 % 2, j))
+        c[i / (NT * 4)][i / 4 % NT][i % 4] += TYPE == F16 ? f16_to_f32(bits) : bf16_to_f32(bits);
+    }
 }

@@ -4,10 +4,12 @@
 #include "backends/cuda/text.h"
 #include "ops/attention/op.h"
 
-enum { K = AMBI_ATTENTION_K, V = AMBI_ATTENTION_V, O = AMBI_ATTENTION_O };
+enum { K = AMBI_ATTENTION_K, V = AMBI_ATTENTION_V, O = AMBI_ATTENTION_O, LSE = AMBI_ATTENTION_LSE };
 enum { DQ = AMBI_GRAD(AMBI_ATTENTION_Q), DK = AMBI_GRAD(K), DV = AMBI_GRAD(V), DO = AMBI_GRAD(O) };
 
-extern const char attention_cu[], attention_general_cu[], attention_forward16_cu[];
+extern const char attention_cu[], attention_general_cu[], attention_forward16_cu[], attention_backward16_cu[];
+
+enum { MOST_ROWS = 1 << 29 }; /* of queries and keys, for the texts that count them in int; windows to twice that */
 
 static int64_t real_bytes(const problem *p) { return p->compute == AMBI_F64 ? 8 : 4; }
 
@@ -20,7 +22,7 @@ static void say_sizes(cuda_plan *k, const attention_recipe *r) {
   cuda_number(k, "KEYS", r->keys);
   cuda_number(k, "CAUSAL", r->causal);
   cuda_number(k, "WIDTH", r->width);
-  cuda_number(k, "WINDOW", r->window);
+  cuda_number(k, "WINDOW", k->special && r->window > 2 * MOST_ROWS ? 2 * MOST_ROWS : r->window);
   cuda_real(k, "SCALE", r->scale);
   cuda_real(k, "SOFTCAP", r->softcap);
   if (is_backward(k->p))
@@ -84,13 +86,14 @@ static bool in_range(double v) { return v > 1e-20 && v < 1e20; } /* and so are i
 /* One 16-bit dtype, rows of whole chunks of 16 bytes */
 static bool is_16(const problem *p, const attention_recipe *r) {
   const ambi_dtype type = p->t[AMBI_ATTENTION_Q].dtype;
-  const uint32_t plain = AMBI_BIT(AMBI_ATTENTION_LENGTHS) | AMBI_BIT(AMBI_ATTENTION_LSE);
+  const uint32_t plain = AMBI_BIT(AMBI_ATTENTION_LENGTHS) | AMBI_BIT(LSE);
   for (uint32_t m = (p->reads | p->writes) & ~plain; m; m &= m - 1) {
     const int s = __builtin_ctz(m);
     if (p->t[s].dtype != type || (r->stride[s].d != 1 && r->width > 1)) return false;
   }
   return (type == AMBI_F16 || type == AMBI_BF16) && p->compute == AMBI_F32 && r->width > 0 && r->width % 8 == 0 &&
-         in_range(r->scale) && (r->softcap == 0 || in_range(r->softcap));
+         r->queries <= MOST_ROWS && r->keys <= MOST_ROWS && in_range(r->scale) &&
+         (r->softcap == 0 || in_range(r->softcap));
 }
 
 static int64_t pitch_of(const attention_recipe *r) {
@@ -105,13 +108,21 @@ static int64_t forward_shared(const attention_recipe *r, cut c) {
   return (16 * c.mt * c.warps + 4 * c.others) * pitch_of(r) * 2;
 }
 
+static void say_cut(cuda_plan *k, const char *mt, const char *warps, const char *others, cut c) {
+  cuda_fix(k, mt, c.mt);
+  cuda_fix(k, warps, c.warps);
+  cuda_fix(k, others, c.others);
+}
+
 static void say_16(cuda_plan *k, const attention_recipe *r) {
   const double log2e = 1.4426950408889634;
+  cuda_fix(k, "ROWS_FIT_INT", 1);
   cuda_fix(k, "HEAD_DEPTH", ceil_div(r->width, 16) * 16);
   cuda_fix(k, "HAS_SOFTCAP", r->softcap > 0);
   cuda_real(k, "SCALE_LOG2", r->scale * log2e);
   cuda_real(k, "CAP_IN", r->softcap > 0 ? 2 * r->scale * log2e / r->softcap : 0);
   cuda_real(k, "CAP_OUT", r->softcap / r->scale);
+  cuda_real(k, "CAP_INVERSE", r->softcap > 0 ? r->scale / r->softcap : 0);
   cuda_part(k, tensor_cu);
 }
 
@@ -120,17 +131,43 @@ static ambi_status plan_forward16(cuda_plan *k, const attention_recipe *r) {
   k->variant = "tensor cores";
   k->last = attention_forward16_cu;
   say_16(k, r);
-  cuda_fix(k, "FORWARD_MT", c.mt);
-  cuda_fix(k, "FORWARD_WARPS", c.warps);
-  cuda_fix(k, "FORWARD_KEYS", c.others);
+  say_cut(k, "FORWARD_MT", "FORWARD_WARPS", "FORWARD_KEYS", c);
   cuda_launch(k, "attention_forward", query_blocks(r, 16 * c.mt * c.warps), 1, (int)(32 * c.warps), 1,
               forward_shared(r, c));
   return AMBI_OK;
 }
 
+static cut dq_cut(const attention_recipe *r) { return r->width <= 128 ? (cut){2, 4, 32} : (cut){1, 4, 32}; }
+static cut dkv_cut(const attention_recipe *r) { return r->width <= 128 ? (cut){1, 8, 64} : (cut){1, 8, 32}; }
+
+static int64_t dq_shared(const attention_recipe *r, cut c) {
+  return (2 * 16 * c.mt * c.warps + 4 * c.others) * pitch_of(r) * 2;
+}
+static int64_t dkv_shared(const attention_recipe *r, cut c) { return dq_shared(r, c) + 4 * c.others * 4; }
+
+static ambi_status plan_backward16(cuda_plan *k, const attention_recipe *r) {
+  const cut q = dq_cut(r), kv = dkv_cut(r);
+  k->variant = "tensor cores";
+  k->last = attention_backward16_cu;
+  say_16(k, r);
+  say_cut(k, "DQ_MT", "DQ_WARPS", "DQ_KEYS", q);
+  say_cut(k, "DKV_MT", "DKV_WARPS", "DKV_QUERIES", kv);
+  cuda_launch(k, "attention_statistics", ceil_div(r->batches * r->heads * r->queries, 16), 1, 128, 1, 0);
+  if (writes_slot(k->p, DQ))
+    cuda_launch(k, "attention_dq", query_blocks(r, 16 * q.mt * q.warps), 1, (int)(32 * q.warps), 1, dq_shared(r, q));
+  if (wants_keys(k->p))
+    cuda_launch(k, "attention_dkv", key_blocks(r, 16 * kv.warps), r->width > 128 ? 2 : 1, (int)(32 * kv.warps), 1,
+                dkv_shared(r, kv));
+  return AMBI_OK;
+}
+
+/* Backward does not compute o and lse again: general.cu does. */
 static bool fits_16(const cuda_plan *k, const attention_recipe *r) {
-  if (is_backward(k->p)) return false;
-  return k->dev->arch >= 80 && is_16(k->p, r) && forward_shared(r, forward_cut(r)) <= k->dev->shared_bytes;
+  const bool backward = is_backward(k->p), needs_o = writes_slot(k->p, DQ) || writes_slot(k->p, DK);
+  if (k->dev->arch < 80 || !is_16(k->p, r)) return false;
+  if (!backward) return forward_shared(r, forward_cut(r)) <= k->dev->shared_bytes;
+  return reads_slot(k->p, LSE) && (!needs_o || reads_slot(k->p, O)) &&
+         dq_shared(r, dq_cut(r)) <= k->dev->shared_bytes && dkv_shared(r, dkv_cut(r)) <= k->dev->shared_bytes;
 }
 
 static ambi_status plan(cuda_plan *k) {
@@ -138,7 +175,8 @@ static ambi_status plan(cuda_plan *k) {
   const bool fast = cuda_specialise(k, fits_16(k, r));
   say_sizes(k, r);
   cuda_table(k, "STRIDES", 4, &r->stride[0].b);
-  return fast ? plan_forward16(k, r) : plan_general(k, r);
+  if (!fast) return plan_general(k, r);
+  return is_backward(k->p) ? plan_backward16(k, r) : plan_forward16(k, r);
 }
 
 const cuda_kernel attention_cuda = {attention_cu, plan};

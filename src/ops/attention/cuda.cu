@@ -8,32 +8,61 @@
 #define L_STRIDE(s) STRIDES(s, 2)
 #define D_STRIDE(s) STRIDES(s, 3)
 
+#if ROWS_FIT_INT /* queries, keys and the window are below 2^30 */
+typedef int at_row;
+#else
+typedef i64 at_row;
+#endif
+
 /* Query i sees the keys [lo, hi) of n valid ones: attention_seen of op.h. Both grow with i. */
 struct sight {
-  i64 lo, hi;
+  at_row lo, hi;
 };
 
 inline i64 clamp_key(i64 v, i64 most) { return v < 0 ? 0 : v < most ? v : most; }
+inline at_row between(at_row v, at_row most) { return v < 0 ? 0 : v < most ? v : most; }
 
-inline sight seen_by(const args &a, i64 i, i64 n) {
-  const i64 position = i + n - QUERIES;
-  i64 hi = n, lo = 0;
+inline sight seen_by(const args &a, at_row i, at_row n) {
+  const at_row position = i + n - (at_row)QUERIES, window = (at_row)WINDOW;
+  at_row hi = n, lo = 0;
   if (CAUSAL)
     hi = position + 1;
-  else if (WINDOW)
-    hi = position + WINDOW;
-  if (WINDOW) lo = position - WINDOW + 1;
-  sight s = {clamp_key(lo, n), clamp_key(hi, n)};
+  else if (window)
+    hi = position + window;
+  if (window) lo = position - window + 1;
+  sight s;
+  s.lo = between(lo, n), s.hi = between(hi, n);
   return s;
 }
 
-inline i64 valid_keys(const args &a, i64 batch) {
-  return HAS(LENGTHS) ? clamp_key(load_integer(DTYPE(LENGTHS), AT(LENGTHS), batch * B_STRIDE(LENGTHS)), KEYS) : KEYS;
+/* The queries [lo, hi) that see any of the keys [key, end), end <= n */
+inline sight seeing(const args &a, at_row key, at_row end, at_row n) {
+  const at_row shift = (at_row)QUERIES - n, window = (at_row)WINDOW;
+  at_row lo = 0, hi = key < end ? (at_row)QUERIES : 0;
+  if (CAUSAL)
+    lo = key + shift;
+  else if (window)
+    lo = key + shift - window + 1;
+  if (window && key < end) hi = end + shift + window - 1;
+  sight s;
+  s.lo = between(lo, (at_row)QUERIES), s.hi = between(hi, (at_row)QUERIES);
+  return s;
+}
+
+inline bool sees(const args &a, at_row i, at_row j, at_row n) {
+  const sight s = seen_by(a, i, n);
+  return i < QUERIES && j >= s.lo && j < s.hi;
+}
+
+inline at_row valid_keys(const args &a, i64 batch) {
+  return (at_row)(HAS(LENGTHS) ? clamp_key(load_integer(DTYPE(LENGTHS), AT(LENGTHS), batch * B_STRIDE(LENGTHS)), KEYS)
+                               : KEYS);
 }
 
 /* A block of the grid: some rows, queries or keys, of one batch and head. Those with most to do come first. */
 struct place {
-  i64 batch, head, first, valid;
+  i64 batch, head;
+  at_row first, valid;
 };
 
 inline place place_of(const args &a, i64 rows, i64 heads, i64 each, bool last_first) {
@@ -41,7 +70,7 @@ inline place place_of(const args &a, i64 rows, i64 heads, i64 each, bool last_fi
   place w;
   w.batch = above / heads;
   w.head = above - w.batch * heads;
-  w.first = (last_first ? blocks - 1 - block : block) * each;
+  w.first = (at_row)((last_first ? blocks - 1 - block : block) * each);
   w.valid = valid_keys(a, w.batch);
   return w;
 }
@@ -52,4 +81,33 @@ inline place place_of(const args &a, i64 rows, i64 heads, i64 each, bool last_fi
 /* Of query `row` of B H L: lse (+inf where nothing is seen: p = e^-inf = 0) and delta = do.o, in the workspace */
 #define ROW_LSE(row)   (((real *)STATISTICS)[row])
 #define ROW_DELTA(row) (((real *)STATISTICS)[BATCHES * HEADS * QUERIES + (row)])
+#endif
+
+#ifdef HEAD_DEPTH /* ---- by tensor cores: forward16.cu, backward16.cu ------------------------------------------------- */
+enum {
+  TYPE = DTYPE(Q),
+  DEPTH = HEAD_DEPTH, /* WIDTH rounded up to 16 */
+  PITCH = DEPTH <= 32 ? 32 : DEPTH <= 64 ? 64 : DEPTH <= 128 ? 128 : 256
+};
+#define LANE_ROW ((int)threadIdx.x % 32 / 4) /* g of tensor.cu */
+#define LANE_COL ((int)threadIdx.x % 4 * 2)  /* 2 t            */
+
+inline char *row_address(const args &a, int s, i64 b, i64 h, i64 row) {
+  return AT(s) + 2 * (HEAD_OFFSET(s, b, h) + row * L_STRIDE(s));
+}
+
+template <int ROWS, int THREADS>
+inline void load_slot(const args &a, shared_at tile, int s, i64 b, i64 h, at_row first, at_row end) {
+  load_tile<ROWS, DEPTH, PITCH, THREADS>(tile, row_address(a, s, b, h, first), 2 * L_STRIDE(s), end - first, (int)WIDTH);
+}
+
+/* s = q.k becomes softcap tanh(scale s / softcap) / scale: tanh x = 1 - 2 / (1 + e^2x) */
+template <int MT, int NT> inline void cap_scores(const args &a, float (&s)[MT][NT][4]) {
+  const float in = (float)CAP_IN, out = (float)CAP_OUT;
+#pragma unroll
+  for (int i = 0; HAS_SOFTCAP && i < MT * NT * 4; i++) {
+    float &x = s[i / (NT * 4)][i / 4 % NT][i % 4];
+    x = out * (1.0f - 2.0f * fast_rcp(1.0f + fast_exp2(x * in)));
+  }
+}
 #endif

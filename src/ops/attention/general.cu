@@ -116,11 +116,6 @@ inline bool all_see(const args &a, i64 query, i64 key, i64 n) {
   return last < QUERIES && seen_by(a, last, n).lo <= key && seen_by(a, query, n).hi >= key + TILE;
 }
 
-inline bool sees(const args &a, i64 i, i64 j, i64 n) {
-  const sight s = seen_by(a, i, n);
-  return i < QUERIES && j >= s.lo && j < s.hi;
-}
-
 /* t = scale q.k, capped */
 inline void scores(const args &a, tile_part &t, const real *q, const real *k) {
   dots(t, q, k, WIDTH);
@@ -335,12 +330,9 @@ KERNEL(attention_dkv, THREADS) {
   clear(dk), clear(dv);
   load_rows(a, K, w.batch, w.head, w.first, w.valid, m.mine[0]);
   if (HAS(DK)) load_rows(a, V, w.batch, w.head, w.first, w.valid, m.mine[1]);
+  const sight seen = seeing(a, w.first, w.first + TILE < w.valid ? w.first + TILE : w.valid, w.valid);
   for (i64 h = w.head * TOGETHER; h < (w.head + 1) * TOGETHER; h++)
-    for (i64 query = 0; query < QUERIES; query += TILE) {
-      const i64 last = query + TILE < QUERIES ? query + TILE - 1 : QUERIES - 1;
-      if (seen_by(a, query, w.valid).lo < w.first + TILE && seen_by(a, last, w.valid).hi > w.first)
-        add_queries(a, w, m, dk, dv, h, query);
-    }
+    for (i64 query = seen.lo; query < seen.hi; query += TILE) add_queries(a, w, m, dk, dv, h, query);
   if (HAS(DK)) store_rows(a, DK, w.batch, w.head, w.first, KEYS, dk, SCALE);
   if (HAS(DV)) store_rows(a, DV, w.batch, w.head, w.first, KEYS, dv, 1);
 }

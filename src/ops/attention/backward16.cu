@@ -1,0 +1,265 @@
+/* backward16.cu -- the gradients of attention for f16 or bf16, by tensor cores, from saved o and lse.
+ *
+ *   statistics   lse log2 e and delta = do.o of each query
+ *   dq           a warp has 16 DQ_MT queries, past DQ_KEYS keys at a time:   dq = scale dt k
+ *   dkv          a warp has 16 keys, past DKV_QUERIES queries at a time:     dk = scale dt^T q,  dv = p^T do
+ *   where        s = q k^T;  p = 2^(c s - lse);  dp = do v^T;  dt = p (dp - delta) (1 - tanh^2);  c = scale log2 e
+ *
+ * Everything but tiles of q, k, v and do stays in registers: dkv computes s and dp once more, as s^T and dp^T, so that p^T
+ * and dt^T are what tensor.cu multiplies from the left. Each result is summed by one warp, in the order of the rows. */
+#define WANTS_DT (HAS(DQ) || HAS(DK))
+
+/* ---- statistics: 8 lanes to a query ------------------------------------------------------------------------------- */
+KERNEL(attention_statistics, 128) {
+  const i64 row = (i64)blockIdx.x * 16 + threadIdx.x / 8, above = row / QUERIES, i = row - above * QUERIES;
+  const i64 b = above / HEADS, h = above - b * HEADS;
+  const bool there = row < BATCHES * HEADS * QUERIES;
+  float delta = 0;
+  for (int d = (int)threadIdx.x % 8 * 8; WANTS_DT && there && d < WIDTH; d += 64) {
+    float o[8], g[8];
+    load_all<8>(o, TYPE, row_address(a, O, b, h, i), d);
+    load_all<8>(g, TYPE, row_address(a, DO, b, h, i), d);
+    for (int k = 0; k < 8; k++) delta += o[k] * g[k];
+  }
+  for (int step = 4; step > 0; step /= 2) delta += __shfl_xor_sync(ALL_LANES, delta, step);
+  if (!there || threadIdx.x % 8 != 0) return;
+  const float lse = GET(LSE, HEAD_OFFSET(LSE, b, h) + i * L_STRIDE(LSE));
+  ROW_LSE(row) = lse == -INFINITY ? INFINITY : lse * 1.44269504089f;
+  ROW_DELTA(row) = delta;
+}
+
+/* p in place of s, dt in place of dp */
+inline void weigh(const args &a, float &s, float &dp, float c, float lse, float delta, bool in) {
+  const float p = in ? fast_exp2(fmaf(s, c, -lse)) : 0.0f;
+  float dt = p * (dp - delta);
+  if (HAS_SOFTCAP) dt *= 1.0f - s * (float)CAP_INVERSE * (s * (float)CAP_INVERSE);
+  s = p;
+  dp = in ? dt : 0.0f;
+}
+
+template <int MT, int NT>
+inline void put_rows(const args &a, int s, i64 b, i64 h, int row, int end, int column, const float (&c)[MT][NT][4],
+                     float factor) {
+#pragma unroll
+  for (int i = 0; i < MT * 2; i++) {
+    const int here = row + 8 * i + LANE_ROW;
+    char *at = row_address(a, s, b, h, here);
+#pragma unroll
+    for (int n = 0; n < NT; n++)
+      if (here < end && column + 8 * n < WIDTH)
+        put_pair<TYPE>(ADDS(s), at, column + 8 * n + LANE_COL, c[i / 2][n][i % 2 * 2] * factor,
+                       c[i / 2][n][i % 2 * 2 + 1] * factor);
+  }
+}
+
+/* ---- dq --------------------------------------------------------------------------------------------------------------- */
+namespace dq {
+enum {
+  MT = DQ_MT,
+  NT = DQ_KEYS / 8,
+  DT = DEPTH / 8,
+  THREADS = 32 * DQ_WARPS,
+  ROWS = 16 * MT * DQ_WARPS,
+  TILE_BYTES = DQ_KEYS * PITCH * 2
+};
+#define DQ_ROW ((int)threadIdx.x / 32 * 16 * MT)
+
+struct state {
+  float dq[MT][DT][4], lse[MT][2], delta[MT][2];
+};
+
+inline void weigh_tile(const args &a, const state &f, float (&s)[MT][NT][4], float (&dp)[MT][NT][4], int query, int key,
+                       int n) {
+  const float c = (float)SCALE_LOG2;
+#pragma unroll
+  for (int m = 0; m < MT; m++)
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      const sight see = seen_by(a, query + 16 * m + 8 * h + LANE_ROW, n);
+      const int lo = see.lo - key - LANE_COL, hi = see.hi - key - LANE_COL;
+#pragma unroll
+      for (int i = 0; i < NT; i++)
+#pragma unroll
+        for (int e = 0; e < 2; e++)
+          weigh(a, s[m][i][2 * h + e], dp[m][i][2 * h + e], c, f.lse[m][h], f.delta[m][h], 8 * i + e >= lo && 8 * i + e < hi);
+    }
+}
+
+/* odd: k holds infinities or NaN, and not every query of the block sees it */
+inline void keys(const args &a, const place &w, state &f, shared_at q, shared_at k, int key, bool odd) {
+  const int query = w.first + DQ_ROW;
+  const sight first = seen_by(a, query, w.valid), last = seen_by(a, query + 16 * MT - 1, w.valid);
+  const bool any = last.hi > key && first.lo < key + DQ_KEYS;
+  float s[MT][NT][4], dp[MT][NT][4];
+  clear_parts(s), clear_parts(dp);
+  if (any) {
+    add_dots<TYPE, MT, NT, DEPTH, PITCH>(s, q, DQ_ROW, k, 0);
+    add_dots<TYPE, MT, NT, DEPTH, PITCH>(dp, q + ROWS * PITCH * 2, DQ_ROW, k + TILE_BYTES, 0);
+    cap_scores(a, s);
+    weigh_tile(a, f, s, dp, query, key, w.valid);
+  }
+  if (odd) clear_odd<TYPE, DQ_KEYS, DEPTH, PITCH, THREADS>(k);
+  if (any) add_weighted<TYPE, MT, DT, NT, PITCH>(f.dq, dp, k, 0);
+}
+
+inline void load_keys(const args &a, const place &w, shared_at k, int key) {
+  load_slot<DQ_KEYS, THREADS>(a, k, K, w.batch, w.head / TOGETHER, key, w.valid);
+  load_slot<DQ_KEYS, THREADS>(a, k + TILE_BYTES, V, w.batch, w.head / TOGETHER, key, w.valid);
+  copies_issued();
+}
+
+inline void begin(const args &a, const place &w, state &f) {
+  clear_parts(f.dq);
+#pragma unroll
+  for (int i = 0; i < MT * 2; i++) {
+    const int row = w.first + DQ_ROW + 8 * i + LANE_ROW;
+    const i64 at = (w.batch * HEADS + w.head) * QUERIES + row;
+    f.lse[i / 2][i % 2] = row < QUERIES ? ROW_LSE(at) : 0.0f;
+    f.delta[i / 2][i % 2] = row < QUERIES ? ROW_DELTA(at) : 0.0f;
+  }
+}
+} // namespace dq
+
+KERNEL(attention_dq, 32 * DQ_WARPS) {
+  using namespace dq;
+  DYNAMIC_SHARED(memory);
+  const shared_at q = shared_address(memory);
+  const place w = place_of(a, QUERIES, HEADS, ROWS, CAUSAL);
+  const sight first = seen_by(a, w.first, w.valid), last = seen_by(a, w.first + ROWS - 1, w.valid);
+  shared_at here = q + 2 * ROWS * PITCH * 2, next = here + 2 * TILE_BYTES;
+  state f;
+  load_slot<ROWS, THREADS>(a, q, Q, w.batch, w.head, w.first, (int)QUERIES);
+  load_slot<ROWS, THREADS>(a, q + ROWS * PITCH * 2, DO, w.batch, w.head, w.first, (int)QUERIES);
+  load_keys(a, w, here, first.lo);
+  begin(a, w, f);
+  for (int key = first.lo; key < last.hi; key += DQ_KEYS) {
+    copies_done();
+    __syncthreads();
+    if (key + DQ_KEYS < last.hi) load_keys(a, w, next, key + DQ_KEYS);
+    const bool some = last.lo > key || first.hi < key + DQ_KEYS;
+    dq::keys(a, w, f, q, here, key, some && has_odd<TYPE, DQ_KEYS, DEPTH, PITCH, THREADS>(here));
+    const shared_at free = here;
+    here = next, next = free;
+  }
+  copies_done();
+  put_rows(a, DQ, w.batch, w.head, w.first + DQ_ROW, (int)QUERIES, 0, f.dq, (float)SCALE);
+}
+
+/* ---- dk and dv: of wide heads a block has 128 columns, blockIdx.y says which --------------------------------------- */
+namespace dkv {
+enum {
+  NT = DKV_QUERIES / 8,
+  DT = DEPTH <= 128 ? DEPTH / 8 : 16,
+  THREADS = 32 * DKV_WARPS,
+  ROWS = 16 * DKV_WARPS,
+  TILE_BYTES = DKV_QUERIES * PITCH * 2,
+  STATISTICS_BYTES = DKV_QUERIES * 4,
+  STAGE_BYTES = 2 * TILE_BYTES + 2 * STATISTICS_BYTES /* q, do, lse, delta */
+};
+#define DKV_ROW ((int)threadIdx.x / 32 * 16)
+
+struct state {
+  float dk[1][DT][4], dv[1][DT][4];
+};
+
+inline void load_queries(const args &a, const place &w, shared_at q, i64 head, int query) {
+  const i64 row = (w.batch * HEADS + head) * QUERIES + query;
+  load_slot<DKV_QUERIES, THREADS>(a, q, Q, w.batch, head, query, (int)QUERIES);
+  load_slot<DKV_QUERIES, THREADS>(a, q + TILE_BYTES, DO, w.batch, head, query, (int)QUERIES);
+  for (int i = threadIdx.x; i < 2 * DKV_QUERIES; i += THREADS) {
+    const int j = i % DKV_QUERIES;
+    const bool there = query + j < QUERIES;
+    const float *from = i < DKV_QUERIES ? &ROW_LSE(row) : &ROW_DELTA(row);
+    copy_4(q + 2 * TILE_BYTES + 4 * i, there ? from + j : from, there);
+  }
+  copies_issued();
+}
+
+/* s and dp are (keys, queries): p^T and dt^T */
+inline void weigh_tile(const args &a, float (&s)[1][NT][4], float (&dp)[1][NT][4], shared_at statistics, int query, int key,
+                       int n, bool whole) {
+  const float c = (float)SCALE_LOG2;
+#pragma unroll
+  for (int i = 0; i < NT; i++) {
+    const float2 lse = load_shared_pair(statistics + 4 * (8 * i + LANE_COL));
+    const float2 delta = load_shared_pair(statistics + STATISTICS_BYTES + 4 * (8 * i + LANE_COL));
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      const bool in = whole || sees(a, query + 8 * i + LANE_COL + e % 2, key + e / 2 * 8 + LANE_ROW, n);
+      weigh(a, s[0][i][e], dp[0][i][e], c, e % 2 ? lse.y : lse.x, e % 2 ? delta.y : delta.x, in);
+    }
+  }
+}
+
+/* odd: q or do hold infinities or NaN, and not every key of the block is seen */
+inline void queries(const args &a, const place &w, state &f, shared_at k, shared_at q, int query, bool odd) {
+  const int key = w.first + DKV_ROW;
+  const sight first = seen_by(a, query, w.valid), last = seen_by(a, query + DKV_QUERIES - 1, w.valid);
+  const bool any = last.hi > key && first.lo < key + 16, whole = last.lo <= key && first.hi >= key + 16;
+  const shared_at dout = q + TILE_BYTES;
+  float s[1][NT][4], dp[1][NT][4];
+  clear_parts(s), clear_parts(dp);
+  if (any) {
+    add_dots<TYPE, 1, NT, DEPTH, PITCH>(s, k, DKV_ROW, q, 0);
+    if (HAS(DK)) add_dots<TYPE, 1, NT, DEPTH, PITCH>(dp, k + ROWS * PITCH * 2, DKV_ROW, dout, 0);
+    cap_scores(a, s);
+    weigh_tile(a, s, dp, q + 2 * TILE_BYTES, query, key, w.valid, whole);
+  }
+  if (odd) {
+    clear_odd<TYPE, DKV_QUERIES, DEPTH, PITCH, THREADS>(q);
+    clear_odd<TYPE, DKV_QUERIES, DEPTH, PITCH, THREADS>(dout);
+  }
+  if (any && HAS(DV)) add_weighted<TYPE, 1, DT, NT, PITCH>(f.dv, s, dout, (int)blockIdx.y * 8);
+  if (any && HAS(DK)) add_weighted<TYPE, 1, DT, NT, PITCH>(f.dk, dp, q, (int)blockIdx.y * 8);
+}
+
+/* What is odd in do, of the heads that share these keys: p do holds it where p is not zero by the mask. (What is odd in q
+ * is in p already.) */
+inline void put_back(const args &a, const place &w, state &f, const sight &seen) {
+  for (i64 head = w.head * TOGETHER; HAS(DV) && head < (w.head + 1) * TOGETHER; head++)
+    add_odd<TYPE>(f.dv, row_address(a, DO, w.batch, head, 0), 2 * L_STRIDE(DO), seen.lo, seen.hi, (int)blockIdx.y * 128,
+                  (int)WIDTH, [&](int m, int h, int j) {
+                    return sees(a, j, w.first + DKV_ROW + 8 * h + LANE_ROW + 16 * m, w.valid);
+                  });
+}
+} // namespace dkv
+
+KERNEL(attention_dkv, 32 * DKV_WARPS) {
+  using namespace dkv;
+  DYNAMIC_SHARED(memory);
+  const shared_at k = shared_address(memory);
+  const place w = place_of(a, KEYS, GROUPS, ROWS, false);
+  const int end = w.first + ROWS < w.valid ? w.first + ROWS : w.valid;
+  const sight seen = seeing(a, w.first, end, w.valid);
+  shared_at here = k + 2 * ROWS * PITCH * 2, next = here + STAGE_BYTES;
+  i64 head = w.head * TOGETHER;
+  const i64 heads_end = seen.lo < seen.hi ? head + TOGETHER : head;
+  int query = seen.lo;
+  bool spoilt = false;
+  state f;
+  clear_parts(f.dk), clear_parts(f.dv);
+  load_slot<ROWS, THREADS>(a, k, K, w.batch, w.head, w.first, w.valid);
+  if (HAS(DK)) load_slot<ROWS, THREADS>(a, k + ROWS * PITCH * 2, V, w.batch, w.head, w.first, w.valid);
+  if (head < heads_end) load_queries(a, w, here, head, query);
+  while (head < heads_end) {
+    const bool turns = query + DKV_QUERIES >= seen.hi;
+    const i64 next_head = turns ? head + 1 : head;
+    const int next_query = turns ? seen.lo : query + DKV_QUERIES;
+    copies_done();
+    __syncthreads();
+    if (next_head < heads_end) load_queries(a, w, next, next_head, next_query);
+    const bool some = seen_by(a, query + DKV_QUERIES - 1, w.valid).lo > w.first || seen_by(a, query, w.valid).hi < w.first + ROWS;
+    const bool odd = some && (has_odd<TYPE, DKV_QUERIES, DEPTH, PITCH, THREADS>(here) ||
+                              has_odd<TYPE, DKV_QUERIES, DEPTH, PITCH, THREADS>(here + TILE_BYTES));
+    queries(a, w, f, k, here, query, odd);
+    spoilt = spoilt || odd;
+    head = next_head, query = next_query;
+    const shared_at free = here;
+    here = next, next = free;
+  }
+  copies_done();
+  if (spoilt) put_back(a, w, f, seen);
+  const int column = (int)blockIdx.y * 128;
+  if (HAS(DK)) put_rows(a, DK, w.batch, w.head, w.first + DKV_ROW, (int)KEYS, column, f.dk, (float)SCALE);
+  if (HAS(DV)) put_rows(a, DV, w.batch, w.head, w.first + DKV_ROW, (int)KEYS, column, f.dv, 1.0f);
+}
