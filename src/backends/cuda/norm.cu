@@ -41,4 +41,49 @@ inline void put_gradient(const args &a, i64 row, i64 column, real (&ds)[VEC]) {
   put_line(LINE(DX, row), column, more, COLS);
   put_line(LINE(DRESIDUAL, row), column, ds, COLS);
 }
+
+#define READS_S (HAS(X) || HAS(SUM)) /* layernorm's db alone does not */
+
+#if KEEP
+enum { S = SUMMED ? SUM : X };
+/* Whether the next row is loaded while this one is worked on: where there are registers for that. */
+enum { AHEAD = KEPT * VEC * (bytes_of(DTYPE(S)) + bytes_of(DTYPE(DY))) <= 32 };
+
+struct inputs {
+  RAW(S) s[KEPT];
+  RAW(DY) dy[KEPT];
+};
+
+inline void load_inputs(const args &a, inputs &in, i64 row) {
+  const line s = source_of(a, row).x, dy = LINE(DY, row);
+  if (row >= ROWS) return;
+#pragma unroll
+  for (int j = 0; j < CHUNKS; j++) {
+    if (READS_S) load_raw(in.s[j], s, COLUMN(j), COLS);
+    load_raw(in.dy[j], dy, COLUMN(j), COLS);
+  }
+}
+
+/* s and dy of a row */
+inline void unpack_inputs(const args &a, const inputs &in, i64 row, real (&s)[KEPT][VEC], real (&d)[KEPT][VEC]) {
+  const line residual = source_of(a, row).residual;
+#pragma unroll
+  for (int j = 0; j < CHUNKS; j++) {
+    unpack(d[j], in.dy[j], DTYPE(DY));
+    if (!READS_S) continue;
+    unpack(s[j], in.s[j], DTYPE(S));
+    real more[VEC];
+    if (residual.at) get_line(more, residual, COLUMN(j), COLS);
+    for (int k = 0; k < VEC && residual.at; k++) s[j][k] += more[k];
+  }
+}
+
+/* The sums of a run: to part `part` of the partial sums, (PARTS, COLS) */
+inline void put_partial(real *partial, i64 part, const real (&sum)[KEPT][VEC], i64 cols) {
+#pragma unroll
+  for (int j = 0; j < CHUNKS; j++)
+    for (int k = 0; k < VEC; k++)
+      if (EXACT || COLUMN(j) + k < cols) partial[part * cols + COLUMN(j) + k] = sum[j][k];
+}
+#endif
 #endif

@@ -65,7 +65,7 @@ static void split_rows(cuda_plan *k, const grid *g, int64_t *outer, int64_t *inn
     if (dtype_bytes(k->p->t[s].dtype) < smallest) smallest = dtype_bytes(k->p->t[s].dtype);
   }
   dense = cuda_specialise(k, dense);
-  *vec = dense ? 16 / (smallest < 2 ? 2 : smallest) : 1;
+  *vec = dense && even ? 16 / (smallest < 2 ? 2 : smallest) : 1; /* uneven rows: neighbours still read neighbours */
   cuda_fix(k, "WHOLE", dense && *inner % *vec == 0);
   cuda_fix(k, "EVEN", dense && even);
   cuda_grid(k, "OUTER", &rows);
@@ -84,7 +84,7 @@ void cuda_pointwise(cuda_plan *k, cuda_points points) {
     if (!writes_slot(k->p, points.out[i]) || !is_sum(g, points.out[i])) direct |= 1 << i;
   }
   split_rows(k, g, &outer, &inner, &vec);
-  k->variant = vec > 1 ? "pointwise" : "general";
+  k->variant = k->special ? "pointwise" : "general";
   cuda_fix(k, "IN_SLOTS", ins);
   cuda_fix(k, "OUT_SLOTS", outs);
   cuda_fix(k, "INS", points.ins > 0 ? points.ins : 1);

@@ -11,11 +11,24 @@ static int group_for(int64_t cols, int64_t vec, int64_t each) {
   return group;
 }
 
+/* Every row begins at a multiple of 16 bytes if the first does. Otherwise threads take one element each: neighbours
+ * still read neighbours, which vectors that straddle would not. */
+static bool rows_are_even(const cuda_plan *k, uint32_t scalars) {
+  const grid *g = &rows_of(k->p)->rows;
+  for (uint32_t m = (k->p->reads | k->p->writes) & ~scalars; m; m &= m - 1) {
+    int s = __builtin_ctz(m);
+    for (int i = 0; i < g->ndim; i++)
+      if (k->p->t[s].ndim > 1 && g->stride[s][i] * dtype_bytes(k->p->t[s].dtype) % 16) return false;
+  }
+  return true;
+}
+
 row_split cuda_rows(cuda_plan *k, uint32_t scalars, int64_t each, int64_t registers) {
   const rows_recipe *r = rows_of(k->p);
   row_split split = {.rows = r->cols ? r->rows.count : 0, .vec = 1, .group = 128, .groups = 1};
   int64_t vec = cuda_vector(k, ~scalars);
   bool fast = cuda_specialise(k, vec > 1);
+  if (!rows_are_even(k, scalars)) vec = 1;
   if (fast) split.vec = vec, split.group = group_for(r->cols, vec, each);
   if (split.group == 32) split.groups = 4;
   split.chunks = ceil_div(r->cols, split.group * split.vec);

@@ -45,13 +45,17 @@ inline void put_line(const line &l, i64 column, real (&r)[VEC], i64 cols) {
 #if KEEP
 /* VEC neighbours as they lie in memory: loads that are under way while something else is computed. */
 template <int BYTES> struct raw {
-  u32 w[VEC * BYTES / 4];
+  u32 w[VEC * BYTES > 4 ? VEC * BYTES / 4 : 1];
 };
 #define RAW(s) raw<bytes_of(DTYPE(s))>
 
 template <int BYTES> inline void load_raw(raw<BYTES> &r, const line &l, i64 column, i64 cols) {
   const char *at = l.at + column * BYTES;
   const bool whole = EXACT || column + VEC <= cols;
+  if (VEC * BYTES == 2) {
+    r.w[0] = whole ? *(const u16 *)at : 0;
+    return;
+  }
   if (whole) load_words<false>(r.w, at);
   for (int i = 0; i < VEC * BYTES / 2 && !whole; i++) {
     const u32 half = column + i * 2 / BYTES < cols ? ((const u16 *)at)[i] : 0;

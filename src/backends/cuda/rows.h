@@ -22,6 +22,14 @@ static inline int64_t cuda_row_blocks(const cuda_plan *k, row_split r, int threa
   return cuda_blocks(k, ceil_div(r.rows, r.groups), each > 0 ? each : 1);
 }
 
+enum { ROW_RUN = 64 }; /* rows that one thread adds up plainly: more would err more */
+
+/* Rows of partial sums over rows: one for each run of each group of threads, or of some rows that are far apart. */
+static inline int64_t cuda_row_parts(row_split r, int64_t blocks) {
+  if (r.rows == 0 || !r.keep) return r.rows < 64 ? r.rows : 64;
+  return blocks * r.groups * ceil_div(ceil_div(r.rows, blocks * r.groups), ROW_RUN);
+}
+
 /* A block of 32 x 32 threads for every 32 columns: what sum_parts wants. */
 void cuda_launch_sum(cuda_plan *k, const char *kernel);
 

@@ -6,21 +6,13 @@ enum { W = AMBI_LAYERNORM_W, B = AMBI_LAYERNORM_B, MEAN = AMBI_LAYERNORM_MEAN, R
 
 extern const char layernorm_cu[];
 
-enum { RUN = 64 }; /* rows that one thread adds up plainly: more would err more */
-
-/* Rows of partial sums of dw and db: one for each run of each group of threads, or of some rows that are far apart. */
-static int64_t count_parts(row_split r, int64_t blocks) {
-  if (!r.keep) return r.rows < 64 ? r.rows : 64;
-  return blocks * r.groups * ceil_div(ceil_div(r.rows, blocks * r.groups), RUN);
-}
-
 static void plan_backward(cuda_plan *k, row_split r) {
   bool wants_dw = writes_slot(k->p, AMBI_GRAD(W)), wants_db = writes_slot(k->p, AMBI_GRAD(B));
   int64_t cols = rows_of(k->p)->cols, blocks = cuda_row_blocks(k, r, r.keep ? 1024 : 2048);
-  int64_t parts = r.rows > 0 ? count_parts(r, blocks) : 0;
+  int64_t parts = cuda_row_parts(r, blocks);
   uint64_t partial = (uint64_t)parts * (uint64_t)cols * real_bytes(k->p);
   cuda_number(k, "PARTS", parts);
-  cuda_fix(k, "RUN", RUN);
+  cuda_fix(k, "RUN", ROW_RUN);
   cuda_workspace(k, "PARTIAL_DW", wants_dw ? partial : 0);
   cuda_workspace(k, "PARTIAL_DB", wants_db ? partial : 0);
   cuda_workspace(k, "ROW_SUMS", r.keep ? 0 : 4 * (uint64_t)r.rows * real_bytes(k->p));

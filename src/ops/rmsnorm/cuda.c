@@ -6,12 +6,12 @@ enum { X = AMBI_RMSNORM_X, W = AMBI_RMSNORM_W, RSTD = AMBI_RMSNORM_RSTD };
 
 extern const char rmsnorm_cu[];
 
-/* parts: how many rows of partial sums of dw there are */
 static void plan_backward(cuda_plan *k, row_split r) {
   bool wants_dw = writes_slot(k->p, AMBI_GRAD(W));
-  int64_t cols = rows_of(k->p)->cols, blocks = cuda_blocks(k, ceil_div(r.rows, r.groups), r.group > 256 ? 2 : 4);
-  int64_t parts = r.keep ? blocks * r.groups : r.rows < 64 ? r.rows : 64;
+  int64_t cols = rows_of(k->p)->cols, blocks = cuda_row_blocks(k, r, r.keep ? 1024 : 2048);
+  int64_t parts = cuda_row_parts(r, blocks);
   cuda_number(k, "PARTS", parts);
+  cuda_fix(k, "RUN", ROW_RUN);
   cuda_workspace(k, "PARTIAL", wants_dw ? (uint64_t)parts * (uint64_t)cols * real_bytes(k->p) : 0);
   cuda_workspace(k, "ROW_SUMS", r.keep ? 0 : 2 * (uint64_t)r.rows * real_bytes(k->p));
   if (!r.keep) cuda_launch(k, "rmsnorm_sums", blocks, 1, r.group, r.groups, 0);
@@ -21,7 +21,7 @@ static void plan_backward(cuda_plan *k, row_split r) {
 }
 
 static ambi_status plan(cuda_plan *k) {
-  row_split r = cuda_rows(k, AMBI_BIT(RSTD), 16, is_backward(k->p) ? 32 : 64);
+  row_split r = cuda_rows(k, AMBI_BIT(RSTD), is_backward(k->p) ? 8 : 16, is_backward(k->p) ? 16 : 64);
   cuda_part(k, norm_cu);
   cuda_real(k, "EPS", k->p->op.u.rmsnorm.eps);
   cuda_real(k, "OFFSET", k->p->op.u.rmsnorm.offset);

@@ -3,7 +3,7 @@
  *   forward   r from sum s^2;  y = s r (w + offset)
  *   backward  r from sum s^2, and sum g s;  ds = r g - s r^3 mean(g s) + dsum;  dw += dy s r
  *
- * dw: a block adds up its own rows in registers, then a second kernel adds up the blocks, always in the same order. */
+ * dw: a group of threads adds up a run of its rows in registers, a second kernel the runs, always in the same order. */
 
 /* w + offset, or 1 */
 inline void get_weight(real (&r)[VEC], const line &w, real offset, i64 column, i64 cols) {
@@ -12,8 +12,9 @@ inline void get_weight(real (&r)[VEC], const line &w, real offset, i64 column, i
 }
 
 #if !BACKWARD
-KERNEL(rmsnorm_forward, GROUP * GROUPS) {
-  __shared__ real scratch[32];
+KERNEL(rmsnorm_forward, GROUP * GROUPS, COMPUTE_F64 ? 1 : 1536 / (GROUP * GROUPS)) {
+  __shared__ real room[2][1][32];
+  int turn = 0;
   const line w = VECTOR(W);
   for (i64 row = FIRST_ROW; row < ROWS; row += ROW_STEP) {
     const source from = source_of(a, row);
@@ -28,7 +29,9 @@ KERNEL(rmsnorm_forward, GROUP * GROUPS) {
       for (int k = 0; k < VEC; k++) part += s[KEEP ? j : 0][k] * s[KEEP ? j : 0][k];
       squares.add(part);
     }
-    const real r = rstd(group_sum<GROUP>(squares.total, scratch), COLS, EPS);
+    real sum_of[1] = {squares.total};
+    group_sums<GROUP>(sum_of, room, turn);
+    const real r = rstd(sum_of[0], COLS, EPS);
     if (HAS(RSTD) && threadIdx.x == 0) PUT(RSTD, ROW_OFFSET(RSTD, row), r);
 #pragma unroll(KEPT)
     for (int j = 0; j < CHUNKS; j++) {
@@ -49,54 +52,52 @@ inline void put_ds(const args &a, i64 row, i64 column, const real (&s)[VEC], con
   put_gradient(a, row, column, ds);
 }
 
-/* r of the row, and pull */
-inline real row_sums(const args &a, i64 row, real squares, real products, real *scratch, real *pull) {
-  squares = HAS(RSTD) ? 0 : group_sum<GROUP>(squares, scratch);
-  const real r = HAS(RSTD) ? GET(RSTD, ROW_OFFSET(RSTD, row)) : rstd(squares, COLS, EPS);
-  *pull = HAS(DX) || HAS(DRESIDUAL) ? r * r * r * (group_sum<GROUP>(products, scratch) / (real)COLS) : 0;
+/* r of the row, and pull; v: a thread's sums of s^2 and g s */
+inline real row_sums(const args &a, i64 row, real (&v)[2], real (&room)[2][2][32], int &turn, real *pull) {
+  if (!HAS(RSTD) || WANTS_DS) group_sums<GROUP>(v, room, turn);
+  const real r = HAS(RSTD) ? GET(RSTD, ROW_OFFSET(RSTD, row)) : rstd(v[0], COLS, EPS);
+  *pull = r * r * r * (v[1] / (real)COLS);
   return r;
 }
 
 #if KEEP
-KERNEL(rmsnorm_backward, GROUP * GROUPS) {
-  __shared__ real scratch[32];
-  const line w = VECTOR(W);
-  long_sum dw[KEPT][VEC];
-  for (int j = 0; j < CHUNKS; j++)
-    for (int k = 0; k < VEC; k++) dw[j][k].clear();
-  for (i64 row = FIRST_ROW; row < ROWS; row += ROW_STEP) {
-    const source from = source_of(a, row);
-    const line dy = LINE(DY, row);
-    real s[KEPT][VEC], d[KEPT][VEC], weight[VEC], squares = 0, products = 0, pull;
+KERNEL(rmsnorm_backward, GROUP * GROUPS, 1024 / (GROUP * GROUPS)) {
+  __shared__ real room[2][2][32];
+  int turn = 0;
+  real w[KEPT][VEC];
+  inputs in;
 #pragma unroll
-    for (int j = 0; j < CHUNKS; j++) {
-      from.get(s[j], COLUMN(j), COLS);
-      get_line(d[j], dy, COLUMN(j), COLS);
-    }
+  for (int j = 0; j < CHUNKS; j++) get_weight(w[j], VECTOR(W), OFFSET, COLUMN(j), COLS);
+  if (AHEAD) load_inputs(a, in, FIRST_ROW);
+  i64 row = FIRST_ROW;
+  for (i64 part = FIRST_ROW; part < PARTS; part += ROW_STEP) {
+    real dw[KEPT][VEC] = {};
+    for (int i = 0; i < RUN && row < ROWS; i++, row += ROW_STEP) {
+      real s[KEPT][VEC], d[KEPT][VEC], v[2] = {0, 0}, pull;
+      if (!AHEAD) load_inputs(a, in, row);
+      unpack_inputs(a, in, row, s, d);
+      if (AHEAD) load_inputs(a, in, row + ROW_STEP);
 #pragma unroll
-    for (int j = 0; j < CHUNKS; j++) {
-      get_weight(weight, w, OFFSET, COLUMN(j), COLS);
-      for (int k = 0; k < VEC; k++) squares += s[j][k] * s[j][k], products += s[j][k] * (d[j][k] * weight[k]);
-    }
-    const real r = row_sums(a, row, squares, products, scratch, &pull);
+      for (int j = 0; j < CHUNKS; j++)
+        for (int k = 0; k < VEC; k++) v[0] += s[j][k] * s[j][k], v[1] += s[j][k] * (d[j][k] * w[j][k]);
+      const real r = row_sums(a, row, v, room, turn, &pull);
 #pragma unroll
-    for (int j = 0; j < CHUNKS; j++) {
-      get_weight(weight, w, OFFSET, COLUMN(j), COLS);
-      for (int k = 0; k < VEC; k++) {
-        if (HAS(DW)) dw[j][k].add(d[j][k] * (s[j][k] * r));
-        weight[k] *= d[j][k];
+      for (int j = 0; j < CHUNKS; j++) {
+        real g[VEC];
+        for (int k = 0; k < VEC; k++) {
+          if (HAS(DW)) dw[j][k] += d[j][k] * (s[j][k] * r);
+          g[k] = d[j][k] * w[j][k];
+        }
+        if (WANTS_DS) put_ds(a, row, COLUMN(j), s[j], g, r, pull);
       }
-      put_ds(a, row, COLUMN(j), s[j], weight, r, pull);
     }
+    if (HAS(DW)) put_partial((real *)PARTIAL, part, dw, COLS);
   }
-  real *partial = (real *)PARTIAL + FIRST_ROW * COLS; /* (PARTS, COLS) */
-  for (int j = 0; j < CHUNKS && HAS(DW); j++)
-    for (int k = 0; k < VEC; k++)
-      if (COLUMN(j) + k < COLS) partial[COLUMN(j) + k] = dw[j][k].total;
 }
 #else /* long rows: first r and pull of every row, then dw, then ds, which may overwrite dy */
 KERNEL(rmsnorm_sums, GROUP * GROUPS) {
-  __shared__ real scratch[32];
+  __shared__ real room[2][2][32];
+  int turn = 0;
   const line w = VECTOR(W);
   for (i64 row = FIRST_ROW; row < ROWS; row += ROW_STEP) {
     const source from = source_of(a, row);
@@ -110,7 +111,8 @@ KERNEL(rmsnorm_sums, GROUP * GROUPS) {
       get_weight(weight, w, OFFSET, COLUMN(j), COLS);
       for (int k = 0; k < VEC; k++) squares.add(s[k] * s[k]), products.add(s[k] * (d[k] * weight[k]));
     }
-    const real r = row_sums(a, row, squares.total, products.total, scratch, &pull);
+    real v[2] = {squares.total, products.total};
+    const real r = row_sums(a, row, v, room, turn, &pull);
     if (threadIdx.x == 0) ((real *)ROW_SUMS)[2 * row] = r, ((real *)ROW_SUMS)[2 * row + 1] = pull;
   }
 }
