@@ -79,6 +79,8 @@ static void plan_case(ambi_device *dev, const char *text, ambi_dtype dtype, bool
   if (strstr(text, "=*") || case_parse(text, dtype, &op, why, sizeof why) || !(info = ambi_op_get_info(op.kind)))
     return;
   plan(dev, text, &op, print);
+  for (int i = 0; i < info->slots; i++)
+    if ((info->slot[i].flags & AMBI_SLOT_ANY_DTYPE) && op.t[i].dtype >= AMBI_I32) return; /* integers: no gradient */
   if (!info->backward) return;
   op.pass = AMBI_BACKWARD;
   op.want = 0;

@@ -92,6 +92,7 @@ void cuda_fix(cuda_plan *k, const char *name, int64_t value);
 void cuda_define(cuda_plan *k, const char *name, const char *text, const char *more); /* two halves of a word */
 void cuda_number(cuda_plan *k, const char *name, int64_t value);
 void cuda_real(cuda_plan *k, const char *name, double value);
+void cuda_wide(cuda_plan *k, const char *name, double value); /* a double in every kernel */
 /* NAME_DIMS as a constant; NAME_OFFSET(s, i): element offset of point i in slot s. */
 void cuda_grid(cuda_plan *k, const char *name, const grid *g);
 /* NAME_STRIDE(s) for every slot in use: a number each, or the constant 1 when all are. */

@@ -66,12 +66,15 @@ void cuda_number(cuda_plan *k, const char *name, int64_t value) {
   append(k, "#define %s (a.n[%d])\n", name, at);
 }
 
-void cuda_real(cuda_plan *k, const char *name, double value) {
+static void say_real(cuda_plan *k, const char *name, const char *type, double value) {
   if (k->reals == ARGS_REALS) k->failed = true;
   if (k->failed) return;
-  append(k, "#define %s ((real)a.f[%d])\n", name, k->reals);
+  append(k, "#define %s ((%s)a.f[%d])\n", name, type, k->reals);
   k->args.f[k->reals++] = value;
 }
+
+void cuda_real(cuda_plan *k, const char *name, double value) { say_real(k, name, "real", value); }
+void cuda_wide(cuda_plan *k, const char *name, double value) { say_real(k, name, "double", value); }
 
 static uint32_t used_slots(const cuda_plan *k) { return k->p->reads | k->p->writes; }
 

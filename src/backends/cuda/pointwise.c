@@ -48,16 +48,14 @@ static void plan_sum(cuda_plan *k, const grid *g, int i, int slot) {
   cuda_launch(k, kernels[i], ceil_div(kept.count, 32), 1, 32, 32, 0);
 }
 
-/* All axes but the last, which is INNER. */
-static void split_rows(cuda_plan *k, const grid *g, int64_t *outer, int64_t *inner, int64_t *vec) {
+line_split cuda_lines(cuda_plan *k, const grid *g, uint32_t slots) {
   grid rows = *g;
+  line_split split = {1, g->ndim ? g->shape[g->ndim - 1] : 1, 1};
   int64_t stride[AMBI_SLOTS] = {0}, smallest = 8;
   bool dense = g->ndim > 0, even = true;
-  *inner = g->ndim ? g->shape[g->ndim - 1] : 1;
-  *outer = 1;
   if (rows.ndim) rows.ndim--;
-  for (int i = 0; i < rows.ndim; i++) *outer *= rows.shape[i];
-  for (uint32_t m = k->p->reads | k->p->writes; m; m &= m - 1) {
+  for (int i = 0; i < rows.ndim; i++) split.outer *= rows.shape[i];
+  for (uint32_t m = (k->p->reads | k->p->writes) & slots; m; m &= m - 1) {
     int s = __builtin_ctz(m);
     if (g->ndim) stride[s] = g->stride[s][g->ndim - 1];
     dense = dense && stride[s] == 1;
@@ -65,38 +63,42 @@ static void split_rows(cuda_plan *k, const grid *g, int64_t *outer, int64_t *inn
     if (dtype_bytes(k->p->t[s].dtype) < smallest) smallest = dtype_bytes(k->p->t[s].dtype);
   }
   dense = cuda_specialise(k, dense);
-  *vec = dense && even ? 16 / (smallest < 2 ? 2 : smallest) : 1; /* uneven rows: neighbours still read neighbours */
-  cuda_fix(k, "WHOLE", dense && *inner % *vec == 0);
+  if (dense && even) split.vec = 16 / smallest; /* uneven rows: neighbours still read neighbours */
+  cuda_fix(k, "VEC", split.vec);
+  cuda_fix(k, "WHOLE", dense && split.inner % split.vec == 0);
   cuda_fix(k, "EVEN", dense && even);
+  (g->ndim > 1 || !dense ? cuda_number : cuda_fix)(k, "OUTER", split.outer);
+  cuda_number(k, "INNER", split.inner);
   cuda_grid(k, "OUTER", &rows);
   if (dense)
     cuda_fix(k, "INNER_STRIDE(s)", 1);
   else
     cuda_strides(k, "INNER", stride);
+  cuda_part(k, lines_cu);
+  return split;
 }
+
+enum { NO_SLOT = 31 };
 
 void cuda_pointwise(cuda_plan *k, cuda_points points) {
   const grid *g = &elementwise(k->p)->all;
-  int64_t outer, inner, vec, ins = 0, outs = 0, direct = 0;
+  int64_t ins = points.ins ? 0 : NO_SLOT, outs = 0, direct = 0;
   for (int i = 0; i < points.ins; i++) ins |= (int64_t)points.in[i] << 8 * i;
   for (int i = 0; i < points.outs; i++) {
     outs |= (int64_t)points.out[i] << 8 * i;
     if (!writes_slot(k->p, points.out[i]) || !is_sum(g, points.out[i])) direct |= 1 << i;
   }
-  split_rows(k, g, &outer, &inner, &vec);
+  line_split split = cuda_lines(k, g, ~UINT32_C(0));
   k->variant = k->special ? "pointwise" : "general";
   cuda_fix(k, "IN_SLOTS", ins);
   cuda_fix(k, "OUT_SLOTS", outs);
   cuda_fix(k, "INS", points.ins > 0 ? points.ins : 1);
   cuda_fix(k, "OUTS", points.outs);
   cuda_fix(k, "DIRECT", direct);
-  cuda_fix(k, "VEC", vec);
-  (g->ndim > 1 || !k->special ? cuda_number : cuda_fix)(k, "OUTER", outer);
-  cuda_number(k, "INNER", inner);
   for (int i = 0; i < points.outs; i++)
     if (!(direct >> i & 1)) plan_sum(k, g, i, points.out[i]);
   bool any = false;
   for (int i = 0; i < points.outs; i++) any = any || ((direct >> i & 1) && writes_slot(k->p, points.out[i]));
-  if (any) cuda_launch(k, "pointwise", ceil_div(outer * ceil_div(inner, vec), 256), 1, 256, 1, 0);
+  if (any) cuda_launch(k, "pointwise", ceil_div(line_vectors(split), 256), 1, 256, 1, 0);
   k->last = pointwise_cu;
 }

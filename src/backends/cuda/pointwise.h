@@ -5,6 +5,14 @@
 #include "ops/elementwise.h"
 
 typedef struct {
+  int64_t outer, inner, vec; /* vec: 16 bytes of the smallest dtype where all lines allow it, else 1 */
+} line_split;
+
+/* Specialises, and says the numbers that lines.cu wants: lines along the last axis of a grid of these slots. */
+line_split cuda_lines(cuda_plan *k, const grid *g, uint32_t slots);
+static inline int64_t line_vectors(line_split s) { return s.outer * ceil_div(s.inner, s.vec); }
+
+typedef struct {
   int in[6], ins;   /* slots; those that take no part read as 0 */
   int out[2], outs; /* those that are not written are left alone */
 } cuda_points;

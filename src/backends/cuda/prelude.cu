@@ -39,11 +39,14 @@ enum { F32 = 1, F16, BF16, F64, I32, I64, U8 };
 #define ADDS(s)  ((ADDS_TO >> (s) & 1) != 0) /* a gradient that is added to                     */
 #define RANK(s)  (__popc(USED & ((1u << (s)) - 1)))
 
+/* n / d of what is not negative, quickly where both are small. */
+inline i64 quotient(i64 n, i64 d) { return (n | d) < (1ll << 31) ? (u32)n / (u32)d : n / d; }
+
 /* Element offset of point `index` of a grid of that many axes. */
 inline i64 walk(int dims, const i64 *shape, const i64 *stride, i64 index) {
   i64 offset = 0;
   for (int i = dims - 1; i > 0; i--) {
-    i64 rest = index < (1ll << 31) && shape[i] < (1ll << 31) ? (u32)index / (u32)shape[i] : index / shape[i];
+    i64 rest = quotient(index, shape[i]);
     offset += (index - rest * shape[i]) * stride[i];
     index = rest;
   }
@@ -113,6 +116,12 @@ inline void store_integer(int dtype, void *p, i64 i, i64 v) {
   if (dtype == I32) ((int *)p)[i] = (int)v;
   if (dtype == I64) ((i64 *)p)[i] = v;
   if (dtype == U8) ((u8 *)p)[i] = (u8)v;
+}
+
+/* One number of any dtype. */
+inline double load_scalar(int dtype, const void *p) {
+  if (dtype == F64) return *(const double *)p;
+  return dtype >= I32 ? (double)load_integer(dtype, p, 0) : (double)load(dtype, p, 0);
 }
 
 /* Rounded to that dtype and back. */
