@@ -14,8 +14,7 @@ inline place place_of(i64 vector, i64 outer, i64 vectors) { /* vectors: in a row
   return p;
 }
 
-#define VECTORS       ((INNER + VEC - 1) / VEC) /* in a line */
-#define IS_ALIGNED(s) (!HAS(s) || (u64)AT(s) % 16 == 0)
+#define VECTORS ((INNER + VEC - 1) / VEC) /* in a line */
 
 /* In a template of ALIGNED: a vector of a slot. Beyond the end of the line it reads as 0 and is not written. */
 #define LEFT(p) (WHOLE ? VEC : INNER - (p).column)

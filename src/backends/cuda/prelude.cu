@@ -137,6 +137,7 @@ inline real rounded(int dtype, real v) {
 constexpr inline i64 bytes_of(int dtype) { return dtype == F16 || dtype == BF16 ? 2 : dtype == F64 || dtype == I64 ? 8 : dtype == U8 ? 1 : 4; }
 
 #define AT(s)        (a.at[s])
+#define ON_WORDS(s)  (!HAS(s) || (u64)AT(s) % 16 == 0) /* begins at a multiple of 16 bytes */
 #define GET(s, i)    load(DTYPE(s), AT(s), i)
 #define PUT(s, i, v) put(DTYPE(s), ADDS(s), AT(s), i, v)
 

@@ -78,8 +78,8 @@ template <bool ALIGNED> inline void update(const args &a, i64 first, constants *
 KERNEL(adamw_update, 256) {
   __shared__ constants shared;
   const i64 first = (i64)blockIdx.x * (256 * UNROLL) + threadIdx.x;
-  const bool aligned = IS_ALIGNED(P) && IS_ALIGNED(G) && IS_ALIGNED(M) && IS_ALIGNED(V) && IS_ALIGNED(P_OUT) &&
-                       IS_ALIGNED(M_OUT) && IS_ALIGNED(V_OUT) && IS_ALIGNED(P_COPY);
+  const bool aligned = ON_WORDS(P) && ON_WORDS(G) && ON_WORDS(M) && ON_WORDS(V) && ON_WORDS(P_OUT) && ON_WORDS(M_OUT) &&
+                       ON_WORDS(V_OUT) && ON_WORDS(P_COPY);
   if (VEC > 1 && EVEN && aligned)
     update<true>(a, first, &shared);
   else

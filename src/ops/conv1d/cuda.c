@@ -101,6 +101,16 @@ static void put_the_rest(cuda_plan *k, const conv1d_recipe *r) {
     cuda_launch(k, "conv1d_dx0", blocks_for(k, r->batch * r->channels * (r->taps - 1)), 1, THREADS, 1, 0);
 }
 
+/* EVEN: every line begins at a multiple of 16 bytes where the first does */
+static bool lines_are_even(const cuda_plan *k, const conv1d_recipe *r, bool time) {
+  for (uint32_t m = (k->p->reads | k->p->writes) & SEQUENCES; m; m &= m - 1) {
+    int s = __builtin_ctz(m);
+    int64_t bytes = dtype_bytes(k->p->t[s].dtype), other = r->stride[s][time ? 1 : 2];
+    if (r->stride[s][0] * bytes % 16 || other * bytes % 16) return false;
+  }
+  return true;
+}
+
 static void say_strides(cuda_plan *k, const conv1d_recipe *r) {
   static const char *const names[] = {"BATCH", "CHANNEL", "TIME"};
   for (int axis = 0; axis < 3; axis++) {
@@ -122,6 +132,8 @@ static ambi_status plan(cuda_plan *k) {
   cuda_fix(k, "BY_TIME", fast && time);
   cuda_fix(k, "BY_CHANNEL", fast && !time);
   cuda_fix(k, "VEC", vec);
+  cuda_fix(k, "WHOLE", (time ? r->length : r->channels) % vec == 0);
+  cuda_fix(k, "EVEN", fast && lines_are_even(k, r, time));
   (fast ? cuda_fix : cuda_number)(k, "TAPS", r->taps);
   cuda_number(k, "BATCHES", r->batch);
   cuda_number(k, "CHANNELS", r->channels);

@@ -1,25 +1,27 @@
 /* conv1d on CUDA.
  *
  *   z = x0 ++ x;   p[t] = b + sum_k w[k] z[t + k];   y = p or silu(p)
- *   dp = dy or dy silu'(p);   dz[j] = sum_k w[k] dp[j - k] + dx_last[j - L];   dw[k] = sum dp[t] z[t + k];   db = sum dp
+ *   dp = dy or dy silu'(p);   dw[k] = sum dp[t] z[t + k];   db = sum dp;   dz[j] = sum_k w[k] dp[j - k] + dx_last[j - L]
  *
  * BY_TIME, BY_CHANNEL: time or channels are dense and taps are few, so that a thread takes VEC neighbours in time, or
- * VEC channels for SPAN steps. Otherwise a thread computes a point at a time, and backward keeps dp in the workspace. */
+ * VEC channels for SPAN steps. Otherwise a thread computes a point at a time, and backward keeps dp in the workspace.*/
 #define OFFSET(s, b, d, t) ((b) * BATCH_STRIDE(s) + (d) * CHANNEL_STRIDE(s) + (t) * TIME_STRIDE(s))
-#define FOR_POINTS(i, n)   for (i64 i = (i64)blockIdx.x * 256 + threadIdx.x, end = n; i < end; i += (i64)gridDim.x * 256)
+#define ALIGNED_LINES      (EVEN && ON_WORDS(X) && ON_WORDS(Y) && ON_WORDS(DX) && ON_WORDS(DY))
+#define THREAD             ((i64)blockIdx.x * 256 + threadIdx.x)
+#define FOR_POINTS(i, n)   for (i64 i = THREAD, end = n; i < end; i += (i64)gridDim.x * 256)
 
 inline real silu(real p) { return m_gate(v_max(p, K(-1e30)), m_logit(p)); }
 inline real silu_grad(real dy, real p) { return m_gate_grad(dy, p, m_logit(p)); }
 
-/* ---- a point at a time ---------------------------------------------------------------------------------------------- */
+/* ---- a point at a time ------------------------------------------------------------------------------------------ */
 struct point {
   i64 b, d, t;
 };
 
 /* Number i of (B, D, length), or of (B, length, D) */
 inline point point_of(i64 i, i64 channels, i64 length, bool channel_inner) {
-  const i64 inner = channel_inner ? channels : length, outer = channel_inner ? length : channels, rest = quotient(i, inner);
-  const i64 low = i - rest * inner, b = quotient(rest, outer);
+  const i64 inner = channel_inner ? channels : length, outer = channel_inner ? length : channels;
+  const i64 rest = quotient(i, inner), low = i - rest * inner, b = quotient(rest, outer);
   const i64 high = rest - b * outer;
   const point p = {b, channel_inner ? low : high, channel_inner ? high : low};
   return p;
@@ -113,7 +115,7 @@ KERNEL(conv1d_sums, 256) {
 }
 #endif
 
-/* ---- VEC neighbours in time ------------------------------------------------------------------------------------------ */
+/* ---- VEC neighbours in time -------------------------------------------------------------------------------------- */
 #if BY_TIME
 #define PAST (TAPS > 1) /* vectors before a thread's own that it looks at: W - 1 <= VEC */
 
@@ -123,10 +125,12 @@ struct window {
   real at(int i) const { return v[(i + PAST * VEC - (TAPS - 1)) / VEC][(i + PAST * VEC - (TAPS - 1)) % VEC]; }
 };
 
-inline void get_window(const args &a, window &z, i64 b, i64 d, i64 t) {
+#define LEFT(t) (WHOLE ? ((t) < LENGTH ? VEC : 0) : LENGTH - (t)) /* of the line */
+
+template <bool ALIGNED> inline void get_window(const args &a, window &z, i64 b, i64 d, i64 t) {
   const i64 line = b * BATCH_STRIDE(X) + d * CHANNEL_STRIDE(X);
-  load_some<VEC>(z.v[PAST], DTYPE(X), AT(X), line + t, LENGTH - t);
-  if (PAST && t > 0) load_some<VEC>(z.v[0], DTYPE(X), AT(X), line + t - VEC, LENGTH - t + VEC);
+  load_some<VEC, ALIGNED>(z.v[PAST], DTYPE(X), AT(X), line + t, LEFT(t));
+  if (PAST && t > 0) load_some<VEC, ALIGNED>(z.v[0], DTYPE(X), AT(X), line + t - VEC, LEFT(t - VEC));
   if (PAST && t <= 0)
     for (int i = VEC - (TAPS - 1); i < VEC; i++) z.v[0][i] = z_at(a, b, d, i - (VEC - (TAPS - 1)));
 }
@@ -150,7 +154,7 @@ inline real p_of(const filter &f, const window &z, int i) {
 
 #if BY_TIME && !BACKWARD
 /* threadIdx.x, blockIdx.y: time;  threadIdx.y, blockIdx.x: lines */
-KERNEL(conv1d_forward, 256) {
+template <bool ALIGNED> inline void forward(const args &a) {
   const i64 line = (i64)blockIdx.x * blockDim.y + threadIdx.y, b = quotient(line, CHANNELS), d = line - b * CHANNELS;
   const i64 first = ((i64)blockIdx.y * UNROLL * blockDim.x + threadIdx.x) * VEC, step = (i64)blockDim.x * VEC;
   if (line >= BATCHES * CHANNELS) return;
@@ -158,7 +162,7 @@ KERNEL(conv1d_forward, 256) {
   window z[UNROLL];
 #pragma unroll
   for (int u = 0; u < UNROLL; u++)
-    if (first + u * step < LENGTH) get_window(a, z[u], b, d, first + u * step);
+    if (first + u * step < LENGTH) get_window<ALIGNED>(a, z[u], b, d, first + u * step);
   get_filter(a, f, d);
 #pragma unroll
   for (int u = 0; u < UNROLL; u++) {
@@ -170,7 +174,7 @@ KERNEL(conv1d_forward, 256) {
       const real p = p_of(f, z[u], i);
       y[i] = SILU ? silu(p) : p;
     }
-    put_some<VEC>(DTYPE(Y), false, AT(Y), b * BATCH_STRIDE(Y) + d * CHANNEL_STRIDE(Y) + t, y, LENGTH - t);
+    put_some<VEC, ALIGNED>(DTYPE(Y), false, AT(Y), b * BATCH_STRIDE(Y) + d * CHANNEL_STRIDE(Y) + t, y, LEFT(t));
   }
 }
 #elif BY_TIME
@@ -184,9 +188,7 @@ struct totals {
   real v[TAPS + 1];
 };
 
-inline void get_dp(const args &a, const filter &f, const window &z, gradient &dp, i64 line, i64 t) {
-  real dy[VEC];
-  load_some<VEC>(dy, DTYPE(DY), AT(DY), line + t, LENGTH - t);
+inline void get_dp(const args &a, const filter &f, const window &z, const real (&dy)[VEC], gradient &dp, i64 t) {
 #pragma unroll
   for (int i = 0; i < VEC; i++) dp.v[i] = SILU ? silu_grad(dy[i], p_of(f, z, i)) : dy[i];
   for (int i = 0; i < VEC && LENGTH - t < VEC; i++)
@@ -203,6 +205,7 @@ inline void get_later(gradient &dp, real (&carry)[TAPS]) {
   }
 }
 
+template <bool ALIGNED>
 inline void put_dx(const args &a, const filter &f, const gradient &dp, i64 b, i64 d, i64 t) {
   real dx[VEC];
 #pragma unroll
@@ -216,7 +219,8 @@ inline void put_dx(const args &a, const filter &f, const gradient &dp, i64 b, i6
       const i64 j = t + i + TAPS - 1 - LENGTH;
       if (j >= 0 && t + i < LENGTH) dx[i] += GET(DX_LAST, OFFSET(DX_LAST, b, d, j));
     }
-  put_some<VEC>(DTYPE(DX), ADDS(DX), AT(DX), b * BATCH_STRIDE(DX) + d * CHANNEL_STRIDE(DX) + t, dx, LENGTH - t);
+  const i64 line = b * BATCH_STRIDE(DX) + d * CHANNEL_STRIDE(DX);
+  put_some<VEC, ALIGNED>(DTYPE(DX), ADDS(DX), AT(DX), line + t, dx, LEFT(t));
 }
 
 /* Of eight products first, so that errors do not add up along the line */
@@ -231,21 +235,35 @@ inline void add_totals(totals &sum, const window &z, const gradient &dp) {
   }
 }
 
-/* A segment of a line, from its end to its beginning, so that the dp after a chunk are known */
-inline void walk_segment(const args &a, const filter &f, i64 b, i64 d, i64 from, totals &sum) {
-  const i64 chunk = 32 * VEC, line = b * BATCH_STRIDE(DY) + d * CHANNEL_STRIDE(DY), to = from + STEPS * chunk;
+/* What a thread reads of a chunk */
+struct chunk {
+  window z;
+  real dy[VEC];
+};
+
+template <bool ALIGNED> inline void get_chunk(const args &a, chunk &c, i64 b, i64 d, i64 t) {
+  if (HAS(X)) get_window<ALIGNED>(a, c.z, b, d, t);
+  load_some<VEC, ALIGNED>(c.dy, DTYPE(DY), AT(DY), b * BATCH_STRIDE(DY) + d * CHANNEL_STRIDE(DY) + t, LEFT(t));
+}
+
+/* A segment of a line, from its end to its beginning, so that the dp after a chunk are known. Each chunk is read while
+ * the one after it is computed. */
+template <bool ALIGNED> inline void walk_segment(const args &a, const filter &f, i64 b, i64 d, i64 from, totals &sum) {
+  const i64 size = 32 * VEC, to = min(from + STEPS * size, (LENGTH + size - 1) / size * size);
   real carry[TAPS];
   const real after = HAS(DX) && threadIdx.x < TAPS - 1 ? compute_dp(a, b, d, to + threadIdx.x) : (real)0;
   for (int i = 0; i < TAPS - 1; i++) carry[i] = __shfl_sync(ALL_LANES, after, i);
-  for (i64 t = to - chunk + threadIdx.x * VEC; t >= from; t -= chunk) {
-    window z;
+  chunk now, next;
+  i64 t = to - size + threadIdx.x * VEC;
+  get_chunk<ALIGNED>(a, next, b, d, t);
+  for (; t >= from; t -= size) {
     gradient dp;
-    if (t - threadIdx.x * VEC >= LENGTH) continue; /* carry is 0 there */
-    if (HAS(X)) get_window(a, z, b, d, t);
-    get_dp(a, f, z, dp, line, t);
+    now = next;
+    if (t - size >= from) get_chunk<ALIGNED>(a, next, b, d, t - size);
+    get_dp(a, f, now.z, now.dy, dp, t);
     if (HAS(DX)) get_later(dp, carry);
-    if (HAS(DX) && t < LENGTH) put_dx(a, f, dp, b, d, t);
-    if (HAS(DW) || HAS(DB)) add_totals(sum, z, dp);
+    if (HAS(DX) && t < LENGTH) put_dx<ALIGNED>(a, f, dp, b, d, t);
+    if (HAS(DW) || HAS(DB)) add_totals(sum, now.z, dp);
   }
 }
 
@@ -261,7 +279,10 @@ KERNEL(conv1d_backward, 256) {
     const i64 b = quotient(pair, SEGMENTS);
     totals part;
     for (int k = 0; k <= TAPS; k++) part.v[k] = 0;
-    walk_segment(a, f, b, d, (pair - b * SEGMENTS) * STEPS * 32 * VEC, part);
+    if (ALIGNED_LINES)
+      walk_segment<true>(a, f, b, d, (pair - b * SEGMENTS) * STEPS * 32 * VEC, part);
+    else
+      walk_segment<false>(a, f, b, d, (pair - b * SEGMENTS) * STEPS * 32 * VEC, part);
     for (int k = 0; k <= TAPS; k++) sum[k].add(part.v[k]);
   }
   if (!HAS(DW) && !HAS(DB)) return;
@@ -277,15 +298,17 @@ KERNEL(conv1d_backward, 256) {
 }
 #endif
 
-/* ---- VEC channels, SPAN steps ---------------------------------------------------------------------------------------- */
+/* ---- VEC channels, SPAN steps ------------------------------------------------------------------------------------ */
 #if BY_CHANNEL
 #define FIRST_CHANNEL (((i64)blockIdx.x * 32 + threadIdx.x) * VEC)
 #define PAIR          ((i64)blockIdx.y * 8 + threadIdx.y) /* of a batch and a span: b SPANS + s */
 
+#define LEFT(d, t) ((t) >= LENGTH ? 0 : WHOLE ? VEC : CHANNELS - (d)) /* of the channels */
+
 /* z at time t of channels d .. d + VEC - 1; 0 after the end */
-inline void get_z(const args &a, real (&r)[VEC], i64 b, i64 d, i64 t) {
+template <bool ALIGNED> inline void get_z(const args &a, real (&r)[VEC], i64 b, i64 d, i64 t) {
   const i64 offset = b * BATCH_STRIDE(X) + t * TIME_STRIDE(X) + d;
-  if (t >= 0) return load_some<VEC>(r, DTYPE(X), AT(X), offset, t < LENGTH ? CHANNELS - d : 0);
+  if (t >= 0) return load_some<VEC, ALIGNED>(r, DTYPE(X), AT(X), offset, LEFT(d, t));
   for (int i = 0; i < VEC; i++) r[i] = d + i < CHANNELS ? z_at(a, b, d + i, t + TAPS - 1) : (real)0;
 }
 
@@ -322,16 +345,16 @@ inline real p_of(const filters &f, const rows &z, int step, int i) {
 #endif
 
 #if BY_CHANNEL && !BACKWARD
-KERNEL(conv1d_forward, 256) {
+template <bool ALIGNED> inline void forward(const args &a) {
   const i64 d = FIRST_CHANNEL, b = quotient(PAIR, SPANS), from = (PAIR - b * SPANS) * SPAN;
   if (d >= CHANNELS || b >= BATCHES) return;
   filters f;
   rows z;
   get_filters(a, f, d);
-  for (int k = 0; k < TAPS - 1; k++) get_z(a, z.v[k], b, d, from + k - (TAPS - 1));
+  for (int k = 0; k < TAPS - 1; k++) get_z<ALIGNED>(a, z.v[k], b, d, from + k - (TAPS - 1));
   for (i64 t = from; t < min(from + SPAN, LENGTH); t += STEPS) {
 #pragma unroll
-    for (int s = 0; s < STEPS; s++) get_z(a, z.v[TAPS - 1 + s], b, d, t + s);
+    for (int s = 0; s < STEPS; s++) get_z<ALIGNED>(a, z.v[TAPS - 1 + s], b, d, t + s);
 #pragma unroll
     for (int s = 0; s < STEPS; s++) {
       real y[VEC];
@@ -341,16 +364,17 @@ KERNEL(conv1d_forward, 256) {
         y[i] = SILU ? silu(p) : p;
       }
       const i64 offset = b * BATCH_STRIDE(Y) + (t + s) * TIME_STRIDE(Y) + d;
-      if (t + s < LENGTH) put_some<VEC>(DTYPE(Y), false, AT(Y), offset, y, CHANNELS - d);
+      if (t + s < LENGTH) put_some<VEC, ALIGNED>(DTYPE(Y), false, AT(Y), offset, y, LEFT(d, t + s));
     }
     shift(z);
   }
 }
 #elif BY_CHANNEL
+template <bool ALIGNED>
 inline void get_dp(const args &a, const filters &f, const rows &z, rows &dp, i64 b, i64 d, i64 t, int step) {
   real dy[VEC];
   const bool there = t < LENGTH;
-  load_some<VEC>(dy, DTYPE(DY), AT(DY), b * BATCH_STRIDE(DY) + t * TIME_STRIDE(DY) + d, there ? CHANNELS - d : 0);
+  load_some<VEC, ALIGNED>(dy, DTYPE(DY), AT(DY), b * BATCH_STRIDE(DY) + t * TIME_STRIDE(DY) + d, LEFT(d, t));
 #pragma unroll
   for (int i = 0; i < VEC; i++) {
     const real v = SILU ? silu_grad(dy[i], p_of(f, z, step, i)) : dy[i];
@@ -359,6 +383,7 @@ inline void get_dp(const args &a, const filters &f, const rows &z, rows &dp, i64
 }
 
 /* dx at t, where row `step` of dp is that of t and the W - 1 after it follow */
+template <bool ALIGNED>
 inline void put_dx(const args &a, const filters &f, const rows &dp, i64 b, i64 d, i64 t, int step) {
   real dx[VEC];
 #pragma unroll
@@ -372,7 +397,7 @@ inline void put_dx(const args &a, const filters &f, const rows &dp, i64 b, i64 d
     for (int i = 0; i < VEC; i++)
       if (d + i < CHANNELS) dx[i] += GET(DX_LAST, OFFSET(DX_LAST, b, d + i, j));
   const i64 offset = b * BATCH_STRIDE(DX) + t * TIME_STRIDE(DX) + d;
-  put_some<VEC>(DTYPE(DX), ADDS(DX), AT(DX), offset, dx, CHANNELS - d);
+  put_some<VEC, ALIGNED>(DTYPE(DX), ADDS(DX), AT(DX), offset, dx, LEFT(d, t));
 }
 
 /* The sums of a thread: dw, then db. */
@@ -391,24 +416,24 @@ inline void add_totals(totals &sum, const rows &z, const rows &dp, int step) {
 }
 
 /* Steps on to W - 1 beyond the span, whose dp its last dx need */
-inline void walk_span(const args &a, i64 b, i64 d, i64 from, totals &sum) {
+template <bool ALIGNED> inline void walk_span(const args &a, i64 b, i64 d, i64 from, totals &sum) {
   filters f;
   rows z, dp;
   const i64 to = min(from + SPAN, LENGTH);
   get_filters(a, f, d);
   for (int k = 0; k < TAPS - 1; k++) {
-    if (HAS(X)) get_z(a, z.v[k], b, d, from + k - (TAPS - 1));
+    if (HAS(X)) get_z<ALIGNED>(a, z.v[k], b, d, from + k - (TAPS - 1));
     for (int i = 0; i < VEC; i++) dp.v[k][i] = 0;
   }
   for (i64 t = from; t < to + (HAS(DX) ? TAPS - 1 : 0); t += STEPS) {
 #pragma unroll
-    for (int s = 0; s < STEPS && HAS(X); s++) get_z(a, z.v[TAPS - 1 + s], b, d, t + s);
+    for (int s = 0; s < STEPS && HAS(X); s++) get_z<ALIGNED>(a, z.v[TAPS - 1 + s], b, d, t + s);
 #pragma unroll
     for (int s = 0; s < STEPS; s++) {
       const i64 out = t + s - (TAPS - 1);
-      get_dp(a, f, z, dp, b, d, t + s, s);
+      get_dp<ALIGNED>(a, f, z, dp, b, d, t + s, s);
       if ((HAS(DW) || HAS(DB)) && t + s < to) add_totals(sum, z, dp, s);
-      if (HAS(DX) && out >= from && out < to) put_dx(a, f, dp, b, d, out, s);
+      if (HAS(DX) && out >= from && out < to) put_dx<ALIGNED>(a, f, dp, b, d, out, s);
     }
     if (HAS(X)) shift(z);
     shift(dp);
@@ -421,7 +446,10 @@ KERNEL(conv1d_backward, 256) {
   totals sum;
   for (int k = 0; k <= TAPS; k++)
     for (int i = 0; i < VEC; i++) sum.v[k][i] = 0;
-  if (d < CHANNELS && b < BATCHES) walk_span(a, b, d, from, sum);
+  if (d < CHANNELS && b < BATCHES && ALIGNED_LINES)
+    walk_span<true>(a, b, d, from, sum);
+  else if (d < CHANNELS && b < BATCHES)
+    walk_span<false>(a, b, d, from, sum);
   if (!HAS(DW) && !HAS(DB)) return;
 #pragma unroll
   for (int k = 0; k <= TAPS; k++) {
@@ -438,7 +466,16 @@ KERNEL(conv1d_backward, 256) {
 }
 #endif
 
-/* ---- what the blocks leave ------------------------------------------------------------------------------------------- */
+#if !BY_POINT && !BACKWARD
+KERNEL(conv1d_forward, 256) {
+  if (ALIGNED_LINES)
+    forward<true>(a);
+  else
+    forward<false>(a);
+}
+#endif
+
+/* ---- what the blocks leave --------------------------------------------------------------------------------------- */
 #if BACKWARD && !BY_POINT
 /* PARTIAL is (PARTS, W + 1, D) */
 KERNEL(conv1d_sums, 256) {

@@ -41,7 +41,7 @@ template <bool ALIGNED> inline void add_chunks(const args &a, wide_sum (&sum)[VE
 KERNEL(grad_norm_squares, 256) {
   wide_sum sum[VEC];
   for (int k = 0; k < VEC; k++) sum[k].clear();
-  if (VEC > 1 && EVEN && IS_ALIGNED(G))
+  if (VEC > 1 && EVEN && ON_WORDS(G))
     add_chunks<true>(a, sum);
   else
     add_chunks<false>(a, sum);
@@ -97,7 +97,7 @@ template <bool ALIGNED> inline void scale_chunk(const args &a) {
 }
 
 KERNEL(grad_norm_scale, 256) {
-  if (VEC > 1 && EVEN && IS_ALIGNED(G) && IS_ALIGNED(DG))
+  if (VEC > 1 && EVEN && ON_WORDS(G) && ON_WORDS(DG))
     scale_chunk<true>(a);
   else
     scale_chunk<false>(a);

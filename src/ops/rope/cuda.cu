@@ -10,7 +10,7 @@
 #define TO   Y
 #endif
 
-/* ---- the table: (B L, 2, HALF), cos, then sin --------------------------------------------------------------------- */
+/* ---- the table: (B L, 2, HALF), cos, then sin ------------------------------------------------------------------- */
 inline double frequency_at(const args &a, i64 i) {
   if (!HAS(FREQUENCIES)) return pow(THETA, -2 * (double)i / (double)DIMS);
   return DTYPE(FREQUENCIES) == F64 ? ((const double *)AT(FREQUENCIES))[i * FREQUENCY_STRIDE]
@@ -40,7 +40,7 @@ KERNEL(rope_table, 256) {
   }
 }
 
-/* ---- rows ----------------------------------------------------------------------------------------------------------- */
+/* ---- rows --------------------------------------------------------------------------------------------------------- */
 /* Where row number `row` of (B, L) begins in a head */
 #define OFFSET(s, row, head) (row_offset(row, LENGTH, BATCH_STRIDE(s), ROW_STRIDE(s)) + HEAD_OFFSET(s, head))
 
