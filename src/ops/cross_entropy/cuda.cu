@@ -1,0 +1,204 @@
+/* cross_entropy on CUDA: a group of threads takes a row, once for max and sum of e^(l - max), once for the gradient.
+ *
+ *   lse = max + log(sum);   loss = (1 - a) (lse - l_y) + a (lse - mean(l)) + z lse^2
+ *   dl = g (e^(l - max) / sum (1 + 2 z lse) - (1 - a) [j = y] - a / C);   dlogits = dl (1 - (l / cap)^2)
+ *
+ * HELD: the row lies in shared memory between the two, so that memory sees it once; each thread has its own part there,
+ * and asks for that part of the next row as soon as it is done with this one's. dlogits may overwrite the logits.
+ * First a kernel counts the rows that count; the last adds up their losses. Both are one block: the order is fixed. */
+#define TO        (BACKWARD ? DLOGITS : GRAD)
+#define SAVED_LSE (BACKWARD && HAS(LSE))
+
+inline i64 target_of(const args &a, i64 row) { return load_integer(DTYPE(TARGET), AT(TARGET), ROW_OFFSET(TARGET, row)); }
+inline bool counts(const args &a, i64 target) { return target >= 0 && target != IGNORED; }
+
+KERNEL(cross_entropy_count, 1024) {
+  __shared__ real room[2][1][32];
+  int turn = 0;
+  i64 mine = 0;
+  for (i64 row = threadIdx.x; row < ALL_ROWS; row += 1024) mine += counts(a, target_of(a, row));
+  real low[1] = {(real)(mine & 0xfff)}, high[1] = {(real)(mine >> 12)}; /* sums of these are exact */
+  group_sums<1024>(low, room, turn);
+  group_sums<1024>(high, room, turn);
+  const real count = high[0] * 4096 + low[0];
+  if (threadIdx.x == 0) *(real *)DIVISOR = count > 0 ? count : (real)1;
+}
+
+/* ---- a row of logits ----------------------------------------------------------------------------------------------- */
+#if HELD
+enum { PIECE = VEC * bytes_of(DTYPE(LOGITS)) }; /* bytes */
+
+#ifdef AMBI_EMULATED
+inline void copy_ahead(char *to, const char *from) { *(uint4 *)to = *(const uint4 *)from; }
+inline void copies_here() {}
+#else
+inline void copy_ahead(char *to, const char *from) { /* 16 bytes to shared memory, on their way */
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from) : "memory");
+}
+inline void copies_here() { asm volatile("cp.async.wait_all;" ::: "memory"); } /* this thread's own */
+#endif
+
+#define HELD_AT(memory, j) ((memory) + ((threadIdx.y * CHUNKS + (j)) * GROUP + threadIdx.x) * PIECE)
+
+/* Asks for a thread's chunk of a row */
+inline void fetch(char *to, const line &x, i64 column, i64 cols) {
+  const char *from = x.at + column * (PIECE / VEC);
+  if (column + VEC <= cols && (u64)from % 16 == 0) {
+    for (int i = 0; i < PIECE; i += 16) copy_ahead(to + i, from + i);
+  } else {
+    for (int i = 0; i < PIECE / 2; i++)
+      if (column + i * 2 * VEC / PIECE < cols) ((u16 *)to)[i] = ((const u16 *)from)[i];
+  }
+}
+#else
+#define HELD_AT(memory, j) (memory)
+inline void copies_here() {}
+inline void fetch(char *, const line &, i64, i64) {}
+#endif
+
+/* l at a thread's chunk, -inf past the row's end: from shared memory or from x */
+inline void get_l(const args &a, real (&l)[VEC], const line &x, const char *held, i64 column) {
+#if HELD
+  load_all<VEC, true>(l, x.dtype, held, 0);
+#else
+  get_line(l, x, column, COLS);
+#endif
+  for (int k = 0; k < VEC && CAPPED; k++) l[k] = CAP * m_tanh(l[k] / CAP);
+  if (column + VEC > COLS)
+    for (int k = 0; k < VEC; k++) l[k] = column + k < COLS ? l[k] : (real)-INFINITY;
+}
+
+/* ---- the formula --------------------------------------------------------------------------------------------------- */
+struct ce_row {
+  real max, sum, lse, loss; /* e^(l - lse) = e^(l - max) / sum */
+};
+
+/* l_y: the target's */
+inline ce_row row_of_lump(const args &a, const lump &s, real l_y) {
+  const real log_sum = s.max == (real)-INFINITY && COLS == 0 ? (real)-INFINITY : m_log(s.sum);
+  ce_row r = {s.max, s.sum, s.max + log_sum, NAN};
+  r.loss = (1 - SMOOTHING) * (log_sum + (s.max - l_y)) + Z_LOSS * r.lse * r.lse;
+  if (BELOW) r.loss += SMOOTHING * (log_sum - s.below / (real)COLS);
+  return r;
+}
+
+/* What dl is made of: e^(l - max) scale - all - hot [j = y] */
+struct ce_slope {
+  real scale, all, hot;
+};
+
+inline ce_slope slope_of(const args &a, const ce_row &r, i64 target, real g) {
+  if (target >= COLS) g = NAN;
+  ce_slope s = {(1 + 2 * Z_LOSS * r.lse) / r.sum * g, SMOOTHING / (real)COLS * g, (1 - SMOOTHING) * g};
+  return s;
+}
+
+/* l becomes dlogits; y: which of them is the target's, if HOT */
+template <bool HOT> inline void gradient(const args &a, real (&l)[VEC], real max, const ce_slope &s, i64 y) {
+#pragma unroll
+  for (int k = 0; k < VEC; k++) {
+    const real v = l[k];
+    l[k] = exp_below(v - max) * s.scale - s.all;
+    if (HOT && k == y) l[k] -= s.hot;
+    if (CAPPED) l[k] *= 1 - (v / CAP) * (v / CAP);
+  }
+}
+
+/* ---- rows ---------------------------------------------------------------------------------------------------------- */
+/* The loss and lse of a row that counts, by all its threads */
+inline ce_row read_row(const args &a, const line &x, char *memory, i64 target, lump (&room)[2][32], int &turn) {
+  running_lump mine;
+  real l[VEC], l_y = NAN; /* read before any thread may overwrite it */
+  if (target < COLS && threadIdx.x == 0) l_y = load(x.dtype, x.at, target * x.step);
+  if (CAPPED) l_y = CAP * m_tanh(l_y / CAP);
+  mine.clear();
+#pragma unroll 2
+  for (i64 j = 0; j < CHUNKS; j++) {
+    const i64 column = COLUMN(j);
+    if (column >= COLS) break;
+    get_l(a, l, x, HELD_AT(memory, j), column);
+    mine.add(l, COLS - column);
+  }
+  return row_of_lump(a, group_merge(mine.done(), room, turn), l_y);
+}
+
+/* dlogits of a row, or zeros; `next`: the row to fetch meanwhile, if it is there */
+inline void put_row(const args &a, i64 row, const line &x, const line &next, char *memory, i64 target, const ce_row &r,
+                    real g) {
+  const line to = LINE(TO, row);
+  const ce_slope s = slope_of(a, r, target, g);
+  const bool counted = counts(a, target);
+  for (i64 j = 0; j < CHUNKS; j++) {
+    const i64 column = COLUMN(j), y = target - column;
+    real l[VEC];
+    if (column >= COLS) break;
+    if (counted) {
+      get_l(a, l, x, HELD_AT(memory, j), column);
+      if (y >= 0 && y < VEC)
+        gradient<true>(a, l, r.max, s, y);
+      else
+        gradient<false>(a, l, r.max, s, y);
+    }
+    for (int k = 0; k < VEC && !counted; k++) l[k] = 0;
+    put_line(to, column, l, COLS);
+    if (HELD && next.at) fetch(HELD_AT(memory, j), next, column, COLS);
+  }
+}
+
+inline void put_scalars(const args &a, i64 row, const ce_row &r) {
+  if (BACKWARD || threadIdx.x) return;
+  if (HAS(LSE)) PUT(LSE, ROW_OFFSET(LSE, row), r.lse);
+  if (EACH)
+    PUT(LOSS, ROW_OFFSET(LOSS, row), r.loss);
+  else
+    ((real *)LOSSES)[row] = r.loss;
+}
+
+/* The gradient that arrives on a row's own loss */
+inline real dloss_of(const args &a, i64 row) {
+  if (BACKWARD && EACH) return GET(DLOSS, ROW_OFFSET(DLOSS, row));
+  return (BACKWARD ? GET(DLOSS, 0) : (real)1) / (MEAN_OF_ROWS ? *(const real *)DIVISOR : (real)1);
+}
+
+/* The logits of a row, if there is such a row */
+inline line next_row(const args &a, i64 row) {
+  line l = LINE(LOGITS, row);
+  if (row >= ALL_ROWS) l.at = 0;
+  return l;
+}
+
+KERNEL(cross_entropy_rows, GROUP * GROUPS, GROUP * GROUPS < 1024 ? 1024 / (GROUP * GROUPS) : 1) {
+  __shared__ lump room[2][32];
+  int turn = 0;
+  line x = next_row(a, FIRST_ROW);
+#if HELD
+  DYNAMIC_SHARED(memory);
+  for (i64 j = 0; x.at && j < CHUNKS && COLUMN(j) < COLS; j++) fetch(HELD_AT(memory, j), x, COLUMN(j), COLS);
+#else
+  char *const memory = 0;
+#endif
+  for (i64 row = FIRST_ROW; row < ALL_ROWS; row += ROW_STEP) {
+    const line next = next_row(a, row + ROW_STEP);
+    const i64 target = target_of(a, row);
+    ce_row r = {0, 1, 0, 0};
+    if (HELD) copies_here();
+    if (SAVED_LSE) r.max = r.lse = GET(LSE, ROW_OFFSET(LSE, row));
+    if (counts(a, target) && !SAVED_LSE) r = read_row(a, x, memory, target, room, turn);
+    put_scalars(a, row, r);
+    if (HAS(TO)) put_row(a, row, x, next, memory, target, r, dloss_of(a, row));
+    x = next;
+  }
+}
+
+#if !BACKWARD && !EACH
+KERNEL(cross_entropy_loss, 1024) {
+  __shared__ real room[2][1][32];
+  int turn = 0;
+  long_sum mine;
+  mine.clear();
+  for (i64 row = threadIdx.x; row < ALL_ROWS; row += 1024) mine.add(((const real *)LOSSES)[row]);
+  real sum[1] = {mine.total};
+  group_sums<1024>(sum, room, turn);
+  if (threadIdx.x == 0) PUT(LOSS, 0, sum[0] / (MEAN_OF_ROWS ? *(const real *)DIVISOR : (real)1));
+}
+#endif
