@@ -7,7 +7,8 @@ enum { A = AMBI_SCAN_A, B = AMBI_SCAN_B, C = AMBI_SCAN_C, D = AMBI_SCAN_D, DELTA
 enum { CHUNK_STATE = AMBI_SCAN_CHUNK_STATE };
 #define GRAD AMBI_GRAD
 
-extern const char selective_scan_cu[], selective_scan_general_cu[];
+extern const char selective_scan_cu[], selective_scan_common_cu[], selective_scan_tiles_cu[],
+    selective_scan_forward_cu[];
 
 static uint64_t real_bytes(const problem *p) { return p->compute == AMBI_F64 ? 8 : 4; }
 
@@ -16,28 +17,17 @@ static void reals(cuda_plan *k, const char *name, bool wanted, int64_t count) {
   cuda_workspace(k, name, wanted ? (uint64_t)count * real_bytes(k->p) : 0);
 }
 
-/* What cuda.cu wants: sizes, options, and the stride of every slot along every axis. */
+/* What common.cu wants, but for strides: sizes and options. */
 static void say_problem(cuda_plan *k) {
   const scan_recipe *r = scan(k->p);
   void (*const option)(cuda_plan *, const char *, int64_t) = k->special ? cuda_fix : cuda_number;
-  static const struct {
-    const char *name;
-    size_t at;
-  } axes[] = {{"BATCH", offsetof(scan_strides, b)}, {"CHUNK", offsetof(scan_strides, s)},
-              {"GROUP", offsetof(scan_strides, g)}, {"CHANNEL", offsetof(scan_strides, d)},
-              {"STATE", offsetof(scan_strides, n)}, {"STEP", offsetof(scan_strides, l)}};
-  for (size_t i = 0; i < sizeof axes / sizeof *axes; i++) {
-    int64_t stride[AMBI_SLOTS];
-    for (int s = 0; s < AMBI_SLOTS; s++)
-      stride[s] = *(const int64_t *)(const void *)((const char *)&r->stride[s] + axes[i].at);
-    cuda_strides(k, axes[i].name, stride);
-  }
   cuda_number(k, "BATCHES", r->batches);
   cuda_number(k, "CHANNELS", r->channels);
   cuda_number(k, "LENGTH", r->length);
+  cuda_number(k, "TOGETHER", r->together);
+  cuda_number(k, "GROUPS_B", r->groups_b);
+  cuda_number(k, "GROUPS_C", r->groups_c);
   option(k, "STATES", r->states);
-  option(k, "GROUPS_B", r->groups_b);
-  option(k, "GROUPS_C", r->groups_c);
   option(k, "CONSTANT_B", r->constant_b);
   option(k, "CONSTANT_C", r->constant_c);
   option(k, "SOFTPLUS", k->p->op.u.selective_scan.softplus != 0);
@@ -45,35 +35,35 @@ static void say_problem(cuda_plan *k) {
   option(k, "A_LOG", k->p->op.u.selective_scan.a_log != 0);
   option(k, "NEEDS_H", r->needs_h);
   option(k, "NEEDS_DH", r->needs_dh);
+  cuda_fix(k, "TILED", k->special);
+  cuda_part(k, selective_scan_common_cu);
 }
 
-/* ---- general.cu: a warp takes up to 32 channels that share B and C
- * --------------------------------------------------- */
+/* How the channels of a batch, `each` to a block, are cut: channels of a block share B and C. */
 typedef struct {
-  int64_t per_set, per_batch, warps, threads;
-} general_split;
+  int64_t per_set, per_batch, blocks;
+} scan_split;
 
-static general_split split_channels(cuda_plan *k) {
+static scan_split split_channels(cuda_plan *k, int64_t each) {
   const scan_recipe *r = scan(k->p);
-  general_split g = {.per_set = ceil_div(r->together, 32)};
+  scan_split g = {.per_set = ceil_div(r->together, each)};
   g.per_batch = r->together ? r->channels / r->together * g.per_set : 0;
-  g.warps = r->batches * g.per_batch;
-  g.threads = g.warps * 32;
-  cuda_number(k, "TOGETHER", r->together);
+  g.blocks = r->batches * g.per_batch;
   cuda_number(k, "PER_SET", g.per_set);
   cuda_number(k, "PER_BATCH", g.per_batch);
-  cuda_number(k, "ALL_THREADS", g.threads);
   return g;
 }
 
-/* TILES: as general.cu counts them, forward and backward */
-static void general_workspace(cuda_plan *k, const general_split *g) {
+/* ---- cuda.cu: a warp takes up to 32 channels that share B and C
+ * --------------------------------------------------- */
+/* TILES: as cuda.cu counts them, forward and backward */
+static void general_workspace(cuda_plan *k, int64_t warps) {
   enum { TILES_AHEAD = 3, TILES_BACK = 8 };
   const scan_recipe *r = scan(k->p);
   const problem *p = k->p;
   const bool db = writes_slot(p, GRAD(B)), dc = writes_slot(p, GRAD(C));
-  const int64_t states = r->states * g->threads, parts = g->warps * r->length * r->states;
-  reals(k, "TILES", true, (is_backward(p) ? TILES_BACK : TILES_AHEAD) * SCAN_CHUNK * g->threads);
+  const int64_t threads = 32 * warps, states = r->states * threads, parts = warps * r->length * r->states;
+  reals(k, "TILES", true, (is_backward(p) ? TILES_BACK : TILES_AHEAD) * SCAN_CHUNK * threads);
   reals(k, "STATE", true, states);
   reals(k, "KEPT", is_backward(p) && r->needs_h && !reads_slot(p, CHUNK_STATE), r->chunks * states);
   reals(k, "PART_B", db && !r->constant_b, parts);
@@ -81,18 +71,18 @@ static void general_workspace(cuda_plan *k, const general_split *g) {
   reals(k, "SUM_A", writes_slot(p, GRAD(A)), 2 * states);
   reals(k, "SUM_B", db && r->constant_b, 2 * states);
   reals(k, "SUM_C", dc && r->constant_c, 2 * states);
-  reals(k, "SUM_D", writes_slot(p, GRAD(D)), 2 * g->threads);
-  reals(k, "SUM_BIAS", writes_slot(p, GRAD(DELTA_BIAS)), 2 * g->threads);
+  reals(k, "SUM_D", writes_slot(p, GRAD(D)), 2 * threads);
+  reals(k, "SUM_BIAS", writes_slot(p, GRAD(DELTA_BIAS)), 2 * threads);
 }
 
 static void plan_general(cuda_plan *k) {
   const scan_recipe *r = scan(k->p);
   const problem *p = k->p;
   k->variant = "general";
-  k->last = selective_scan_general_cu;
-  general_split g = split_channels(k);
-  general_workspace(k, &g);
-  cuda_launch(k, is_backward(p) ? "scan_backward" : "scan_forward", g.warps, 1, 32, 1, 0);
+  const int64_t warps = split_channels(k, 32).blocks;
+  cuda_number(k, "ALL_THREADS", 32 * warps);
+  general_workspace(k, warps);
+  cuda_launch(k, is_backward(p) ? "scan_backward" : "scan_forward", warps, 1, 32, 1, 0);
   if (!is_backward(p)) return;
   const int64_t updates = r->batches * r->length * r->states, rows = r->channels * (r->states ? r->states : 1);
   if (writes_slot(p, GRAD(B)) && !r->constant_b)
@@ -105,11 +95,77 @@ static void plan_general(cuda_plan *k) {
   if (sums) cuda_launch(k, "scan_channels", ceil_div(rows, 256), 1, 256, 1, 0);
 }
 
+/* ---- tiles.cu, forward.cu: four states a thread
+ * ------------------------------------------------------------------------ */
+enum { ROWS = 32, TILE = 32 }; /* channels and steps of a tile */
+
+/* Whether every slot of (B, D, L) is dense along the axis of that stride */
+static bool all_dense(const problem *p, size_t axis, int64_t extent) {
+  static const int slots[] = {AMBI_SCAN_U, AMBI_SCAN_DELTA, AMBI_SCAN_Z, AMBI_SCAN_Y};
+  for (int i = 0; i < 8; i++) {
+    const int s = i < 4 ? slots[i] : GRAD(slots[i - 4]);
+    const int64_t stride = *(const int64_t *)(const void *)((const char *)&scan(p)->stride[s] + axis);
+    if ((reads_slot(p, s) || writes_slot(p, s)) && stride != 1 && extent != 1) return false;
+  }
+  return true;
+}
+static bool steps_dense(const problem *p) { return all_dense(p, offsetof(scan_strides, l), scan(p)->length); }
+static bool channels_dense(const problem *p) { return all_dense(p, offsetof(scan_strides, d), scan(p)->channels); }
+
+static bool can_tile(const problem *p) {
+  const scan_recipe *r = scan(p);
+  const bool some = r->batches > 0 && r->length > 0 && r->states > 0 && r->states <= 64 && r->together >= 8;
+  return some && p->compute == AMBI_F32 && !is_backward(p) && (steps_dense(p) || channels_dense(p));
+}
+
+/* Time is cut into parts where channels alone are too few to keep a GPU busy: by the shape, not by the GPU. */
+static int64_t tiles_in_part(const scan_recipe *r, int64_t warps) {
+  enum { ENOUGH = 2048, LEAST = 4, MOST = 32 }; /* warps; tiles in a part, parts */
+  const int64_t tiles = ceil_div(r->length, TILE);
+  int64_t parts = ENOUGH / warps;
+  if (parts > MOST) parts = MOST;
+  if (parts < 2) return tiles;
+  const int64_t each = ceil_div(ceil_div(tiles, parts), 2) * 2; /* whole chunks of 64 */
+  return each < LEAST ? LEAST : each;
+}
+
+static void say_tiles(cuda_plan *k, int64_t lanes, int64_t own) {
+  const scan_recipe *r = scan(k->p);
+  const scan_strides *b = &r->stride[B], *c = &r->stride[C];
+  cuda_fix(k, "LANES_EACH", lanes);
+  cuda_fix(k, "CHANNELS_EACH", own);
+  cuda_fix(k, "CHANNEL_DENSE", !steps_dense(k->p));
+  cuda_fix(k, "STEPS_DENSE", (r->constant_b || b->l == 1) && (r->constant_c || c->l == 1));
+  cuda_part(k, selective_scan_tiles_cu);
+}
+
+static void plan_forward(cuda_plan *k) {
+  const scan_recipe *r = scan(k->p);
+  int64_t lanes = 1;
+  while (4 * lanes < r->states) lanes *= 2;
+  say_tiles(k, lanes, 1);
+  k->last = selective_scan_forward_cu;
+  const int64_t blocks = split_channels(k, ROWS).blocks, each = tiles_in_part(r, blocks * lanes);
+  const int64_t parts = ceil_div(r->length, each * TILE), threads = blocks * 32 * lanes;
+  k->variant = parts > 1 ? "tiles, time in parts" : "tiles";
+  cuda_number(k, "ENDS_TILES", each);
+  reals(k, "STARTS", parts > 1, 4 * threads);
+  reals(k, "ENDS", parts > 1, 4 * (parts - 1) * threads);
+  reals(k, "SPANS", parts > 1, (parts - 1) * threads);
+  if (parts > 1) cuda_launch(k, "scan_ends", blocks, parts - 1, (int)(32 * lanes), 1, 0);
+  cuda_launch(k, "scan_forward", blocks, parts, (int)(32 * lanes), 1, 0);
+}
+
 static ambi_status plan(cuda_plan *k) {
-  cuda_specialise(k, false);
+  cuda_specialise(k, can_tile(k->p));
   cuda_math(k);
   say_problem(k);
-  plan_general(k);
+  if (k->special)
+    plan_forward(k);
+  else
+    plan_general(k);
+  _Static_assert(sizeof(scan_strides) == 6 * sizeof(int64_t), "one row of the table");
+  cuda_table(k, "STRIDE", 6, &scan(k->p)->stride[0].b);
   return AMBI_OK;
 }
 

@@ -1,0 +1,101 @@
+/* forward.cu -- the outputs, tile after tile of a block's part of time. While a tile is computed the next is loaded. */
+enum { GROUP_STEPS = LANES > 4 ? LANES : 4, OUTPUTS = GROUP_STEPS / LANES }; /* steps whose outputs are summed together */
+
+/* (D u, silu(z)) of a tile; then y in place of D u */
+struct gates {
+  float2 at[ROWS][TILE + 2];
+};
+
+struct tile {
+  steps in;
+  coefficients b, c;
+  gates out;
+};
+
+struct pieces {
+  float delta[EACH][8], u[EACH][8], z[EACH][8], coefficients[8];
+};
+
+inline void load_tile(const args &a, const block_at &b, i64 t, pieces &next) {
+  load_pieces(a, DELTA, b, t, next.delta);
+  load_pieces(a, U, b, t, next.u);
+  load_pieces(a, Z, b, t, next.z);
+  load_coefficients(a, b, t, next.coefficients);
+}
+
+inline void stage_gates(const args &a, const steps &m, const pieces &x, gates &to) {
+  for (int i = 0; i < EACH; i++) {
+    const piece p = piece_of(i);
+    if (!HAS_PIECE(i)) continue;
+    for (int e = 0; e < 8; e++) {
+      const int row = PIECE_ROW(p, e);
+      const float gate = HAS(Z) ? fast_silu(x.z[i][e]) : 1.0f;
+      to.at[row][PIECE_STEP(p, e)] = make_float2(HAS(D) ? m.skip[row] * x.u[i][e] : 0.0f, gate);
+    }
+  }
+}
+
+inline void store_outputs(const args &a, const block_at &b, i64 t, const gates &from) {
+  for (int i = 0; i < EACH; i++) {
+    const piece p = piece_of(i);
+    float y[8];
+    if (!HAS_PIECE(i)) continue;
+    for (int e = 0; e < 8; e++) y[e] = from.at[PIECE_ROW(p, e)][PIECE_STEP(p, e)].x;
+    put_some<8>(DTYPE(Y), ADDS(Y), AT(Y), piece_offset(a, Y, b, p, t), y, piece_left(a, b, p, t));
+  }
+}
+
+/* sum_n C h over the thread's own states, after one more step */
+inline float step_output(float (&h)[4], const block_at &at, const constants &v, const tile &m, int t, float d, float du,
+                         bool reset) {
+  float b[4], c[4], p = 0;
+  take_coefficients(b, m.b, at, t);
+  take_coefficients(c, m.c, at, t);
+  step_ahead(h, v, 0, d, du, b, reset);
+  for (int j = 0; j < 4; j++) p += (CONSTANT_C ? v.c[0][j] : c[j]) * h[j];
+  return p;
+}
+
+inline void scan_tile(const block_at &b, const constants &v, tile &m, float (&h)[4], bool resets_here) {
+  for (int t = 0; t < TILE; t += GROUP_STEPS) {
+    float p[GROUP_STEPS];
+#pragma unroll
+    for (int i = 0; i < GROUP_STEPS; i += 2) {
+      const float4 x = *(const float4 *)&m.in.at[b.row][t + i];
+      p[i] = step_output(h, b, v, m, t + i, x.x, x.y, resets_here && m.in.reset[t + i]);
+      p[i + 1] = step_output(h, b, v, m, t + i + 1, x.z, x.w, resets_here && m.in.reset[t + i + 1]);
+    }
+    scatter_sums<GROUP_STEPS>(p);
+#pragma unroll
+    for (int i = 0; i < OUTPUTS; i++) {
+      float2 &gate = m.out.at[b.row][t + b.k * OUTPUTS + i];
+      gate.x = (p[i] + gate.x) * gate.y;
+    }
+  }
+}
+
+KERNEL(scan_forward, THREADS_EACH) {
+  __shared__ tile m;
+  const block_at b = find_block(a);
+  const constants v = get_constants(a, b);
+  const i64 first = (i64)blockIdx.y * ENDS_TILES * TILE, end = min(LENGTH, first + ENDS_TILES * TILE);
+  float h[OWN][4] = {};
+  pieces next = {};
+  if (gridDim.y == 1) get_states(a, H0, b, 0, h);
+  if (gridDim.y > 1 && blockIdx.y == 0) kept_states(STARTS, 0, h);
+  for (int part = 0; part < (int)blockIdx.y; part++) join(h, v, ENDS, SPANS, part);
+  load_rows(a, b, m.in);
+  load_tile(a, b, first, next);
+  for (i64 t = first; t < end; t += TILE) {
+    if (HAS(CHUNK_STATE) && t % 64 == 0) put_states(a, CHUNK_STATE, b, t / 64, h);
+    stage_steps(a, b, t, next.delta, next.u, m.in);
+    stage_gates(a, m.in, next, m.out);
+    stage_coefficients(a, b, t, next.coefficients, &m.b, &m.c);
+    __syncthreads();
+    if (t + TILE < end) load_tile(a, b, t + TILE, next);
+    scan_tile(b, v, m, h[0], HAS(SEQ_IDX));
+    __syncthreads();
+    store_outputs(a, b, t, m.out);
+  }
+  if (end == LENGTH) put_states(a, H_LAST, b, 0, h);
+}

@@ -1,0 +1,314 @@
+/* tiles.cu -- tiles of ROWS channels and TILE steps in shared memory, and the recurrence on them.
+ *
+ * LANES threads share a channel, 4 states each in registers: lane = k WIDE + c holds states 4k .. 4k + 3 of OWN channels
+ * of its warp, c and c + WIDE. With TWISTS = 4, lane c has them in the order j ^ (c % 4): see sum_channels. What all states of a channel share (d, d u, ..) is computed once, by the thread that loads it, and read from
+ * the tile by the channel's lanes. B and C are f32 there, (TILE, PAD), 0 for the states that pad N.
+ * Steps beyond the last are d = 0, so that they change nothing.                                                     */
+enum { LANES = (int)LANES_EACH, WIDE = 32 / LANES, PAD = 4 * LANES, THREADS_EACH = 32 * LANES };
+enum { OWN = (int)CHANNELS_EACH, TWISTS = OWN > 1 ? 4 : 1 };
+enum { ROWS = 32 * OWN, TILE = 32, PIECES = ROWS * TILE / 8, EACH = PIECES > THREADS_EACH ? PIECES / THREADS_EACH : 1 };
+
+/* ---- functions by the GPU's own 2^x and 1/x, right to 2^-22 ------------------------------------------------------- */
+#ifdef AMBI_EMULATED
+inline float fast_pow2(float x) { return exp2f(x); }
+inline float fast_rcp(float x) { return 1.0f / x; }
+#else
+inline float fast_pow2(float x) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+inline float fast_rcp(float x) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+#endif
+
+/* max(x, 0) + log(1 + e), e = e^-|x|: as log1p_unit of math.h */
+inline float fast_softplus(float x) {
+  const float e = fast_pow2(-fabsf(x) * LOG2_E), s = e * fast_rcp(1.0f + 0.5f * e), z = s * s;
+  const float q = K(0.083333020356693089) +
+                  z * (K(0.012506727263866939) + z * (K(0.0021876410389265104) + z * K(0.00054710910979057649)));
+  return v_max(x, 0.0f) + (s + s * z * q);
+}
+inline float fast_sigmoid(float z) { return fast_rcp(1.0f + fast_pow2(-z * LOG2_E)); }
+inline float fast_silu(float z) { return v_max(z, -1e30f) * fast_sigmoid(z); }
+
+/* ---- the channels of a block, and the thread's own ------------------------------------------------------------------ */
+struct block_at {
+  i64 batch, first;
+  int count; /* of ROWS channels, so many are there */
+  int row, k, twist; /* the thread's first channel, its states from 4k on, their order */
+  i64 group_b, group_c;
+};
+
+inline block_at find_block(const args &a) {
+  const i64 in_batch = blockIdx.x % PER_BATCH, in_set = in_batch % PER_SET * ROWS;
+  block_at b;
+  b.batch = blockIdx.x / PER_BATCH;
+  b.first = in_batch / PER_SET * TOGETHER + in_set;
+  b.count = (int)min((i64)ROWS, TOGETHER - in_set);
+  b.row = threadIdx.x / 32 * WIDE * OWN + threadIdx.x % WIDE;
+  b.k = threadIdx.x % 32 / WIDE;
+  b.twist = threadIdx.x % TWISTS;
+  b.group_b = b.first / (CHANNELS / GROUPS_B);
+  b.group_c = b.first / (CHANNELS / GROUPS_C);
+  return b;
+}
+
+/* Where state j of the thread's channel q is in a slot; false where there is none */
+inline bool state_at(const args &a, int s, const block_at &b, i64 chunk, int q, int j, i64 *offset) {
+  const i64 n = 4 * b.k + (j ^ b.twist), row = b.row + q * WIDE;
+  if (!HAS(s) || n >= STATES || row >= b.count) return false;
+  *offset = b.batch * BATCH_STRIDE(s) + chunk * CHUNK_STRIDE(s) + (b.first + row) * CHANNEL_STRIDE(s) + n * STATE_STRIDE(s);
+  return true;
+}
+inline void get_states(const args &a, int s, const block_at &b, i64 chunk, float (&v)[OWN][4]) {
+  i64 at;
+  for (int q = 0; q < OWN; q++)
+    for (int j = 0; j < 4; j++) v[q][j] = state_at(a, s, b, chunk, q, j, &at) ? GET(s, at) : 0.0f;
+}
+inline void put_states(const args &a, int s, const block_at &b, i64 chunk, const float (&v)[OWN][4]) {
+  i64 at;
+  for (int q = 0; q < OWN; q++)
+    for (int j = 0; j < 4; j++)
+      if (state_at(a, s, b, chunk, q, j, &at)) PUT(s, at, v[q][j]);
+}
+inline float per_channel(const args &a, int s, const block_at &b, int row) {
+  return HAS(s) && row < b.count ? GET(s, (b.first + row) * CHANNEL_STRIDE(s)) : 0.0f;
+}
+
+/* What a thread keeps of its channels: A (for the zero-order hold), A log2(e), and constant B and C */
+struct constants {
+  float a[OWN][4], a2[OWN][4], b[OWN][4], c[OWN][4];
+};
+inline constants get_constants(const args &a, const block_at &b) {
+  constants v;
+  i64 at;
+  get_states(a, A, b, 0, v.a);
+  for (int q = 0; q < OWN; q++)
+    for (int j = 0; j < 4; j++) {
+      if (state_at(a, A, b, 0, q, j, &at)) v.a[q][j] = decay(a, v.a[q][j]);
+      v.a2[q][j] = v.a[q][j] * LOG2_E;
+      v.b[q][j] = v.c[q][j] = 0;
+    }
+  if (CONSTANT_B) get_states(a, B, b, 0, v.b);
+  if (CONSTANT_C) get_states(a, C, b, 0, v.c);
+  return v;
+}
+
+/* ---- pieces: 8 neighbours along the dense axis of a tile, channels or steps ------------------------------------------ */
+struct piece {
+  int row, step;
+};
+inline piece piece_of(int i) {
+  const int p = threadIdx.x + i * THREADS_EACH;
+  piece at;
+  at.row = CHANNEL_DENSE ? p % (ROWS / 8) * 8 : p / (TILE / 8);
+  at.step = CHANNEL_DENSE ? p / (ROWS / 8) : p % (TILE / 8) * 8;
+  return at;
+}
+#define HAS_PIECE(i)     (PIECES >= THREADS_EACH || threadIdx.x < PIECES)
+#define PIECE_ROW(p, e)  ((p).row + (CHANNEL_DENSE ? (e) : 0))
+#define PIECE_STEP(p, e) ((p).step + (CHANNEL_DENSE ? 0 : (e)))
+
+/* How many of the piece's elements are there, in a tile that begins at step t */
+inline i64 piece_left(const args &a, const block_at &b, const piece &p, i64 t) {
+  if (CHANNEL_DENSE) return t + p.step < LENGTH ? b.count - p.row : 0;
+  return p.row < b.count ? LENGTH - t - p.step : 0;
+}
+inline i64 piece_offset(const args &a, int s, const block_at &b, const piece &p, i64 t) {
+  return b.batch * BATCH_STRIDE(s) + (b.first + p.row) * CHANNEL_STRIDE(s) + (t + p.step) * STEP_STRIDE(s);
+}
+
+inline void load_pieces(const args &a, int s, const block_at &b, i64 t, float (&r)[EACH][8]) {
+  for (int i = 0; i < EACH; i++) {
+    const piece p = piece_of(i);
+    if (HAS(s) && HAS_PIECE(i))
+      load_some<8>(r[i], DTYPE(s), AT(s), piece_offset(a, s, b, p, t), piece_left(a, b, p, t));
+  }
+}
+
+/* ---- B and C: a piece is 8 steps of a state, and each thread has one, B before C --------------------------------- */
+inline i64 group_offset(const args &a, int s, const block_at &b, i64 n, i64 t) {
+  const i64 group = s == B ? b.group_b : b.group_c;
+  return b.batch * BATCH_STRIDE(s) + group * GROUP_STRIDE(s) + n * STATE_STRIDE(s) + t * STEP_STRIDE(s);
+}
+
+inline void load_coefficients(const args &a, const block_at &b, i64 t, float (&r)[8]) {
+  const int p = threadIdx.x % (THREADS_EACH / 2), n = p / (TILE / 8), step = p % (TILE / 8) * 8;
+  const i64 left = n < STATES ? LENGTH - t - step : 0;
+  if (!STEPS_DENSE) return;
+  if (threadIdx.x < THREADS_EACH / 2) {
+    if (HAS(B) && !CONSTANT_B) load_some<8>(r, DTYPE(B), AT(B), group_offset(a, B, b, n, t + step), left);
+  } else {
+    if (HAS(C) && !CONSTANT_C) load_some<8>(r, DTYPE(C), AT(C), group_offset(a, C, b, n, t + step), left);
+  }
+}
+
+inline void take(float (&v)[4], const float *from) {
+  const float4 x = *(const float4 *)from;
+  v[0] = x.x, v[1] = x.y, v[2] = x.z, v[3] = x.w;
+}
+
+/* (TILE, PAD) for each order of a thread's states; 4 more, so that the orders are in different banks */
+struct coefficients {
+  float at[TWISTS][TILE * PAD + 4];
+};
+inline void set_coefficient(coefficients &to, int step, int n, float v) {
+  for (int x = 0; x < TWISTS; x++) to.at[x][step * PAD + (n ^ x)] = v;
+}
+inline void stage_coefficients(const args &a, const block_at &b, i64 t, const float (&r)[8], coefficients *to_b,
+                               coefficients *to_c) {
+  const bool has_b = HAS(B) && !CONSTANT_B && to_b, has_c = HAS(C) && !CONSTANT_C && to_c;
+#if STEPS_DENSE
+  const int p = threadIdx.x % (THREADS_EACH / 2), n = p / (TILE / 8), step = p % (TILE / 8) * 8;
+  if (threadIdx.x < THREADS_EACH / 2)
+    for (int e = 0; e < 8 && has_b; e++) set_coefficient(*to_b, step + e, n, r[e]);
+  else
+    for (int e = 0; e < 8 && has_c; e++) set_coefficient(*to_c, step + e, n, r[e]);
+#else
+  for (int i = threadIdx.x; i < TILE * PAD; i += THREADS_EACH) {
+    const int n = i % PAD, step = i / PAD;
+    const bool there = n < STATES && t + step < LENGTH;
+    if (has_b)
+      set_coefficient(*to_b, step, n, there ? GET(B, group_offset(a, B, b, n, t + step)) : 0.0f);
+    if (has_c)
+      set_coefficient(*to_c, step, n, there ? GET(C, group_offset(a, C, b, n, t + step)) : 0.0f);
+  }
+#endif
+}
+
+/* B or C of the thread's states, in its order */
+inline void take_coefficients(float (&v)[4], const coefficients &from, const block_at &b, int step) {
+  take(v, &from.at[b.twist][step * PAD + 4 * b.k]);
+}
+
+/* ---- the recurrence ------------------------------------------------------------------------------------------------- */
+/* (d, d u) of a channel's steps; a row more than TILE, so that 8 channels are in different banks */
+struct steps {
+  float2 at[ROWS][TILE + 2];
+  float bias[ROWS], skip[ROWS]; /* delta_bias, D */
+  u8 reset[TILE];
+};
+
+inline void load_rows(const args &a, const block_at &b, steps &to) {
+  for (int row = threadIdx.x; row < ROWS; row += THREADS_EACH) {
+    to.bias[row] = per_channel(a, DELTA_BIAS, b, row);
+    to.skip[row] = per_channel(a, D, b, row);
+  }
+  __syncthreads();
+}
+
+inline void stage_resets(const args &a, const block_at &b, i64 t, u8 *reset) {
+  if (!HAS(SEQ_IDX) || threadIdx.x >= TILE) return;
+  const i64 now = t + threadIdx.x, step = STEP_STRIDE(SEQ_IDX);
+  const int *id = (const int *)AT(SEQ_IDX) + b.batch * BATCH_STRIDE(SEQ_IDX) + now * step;
+  reset[threadIdx.x] = now > 0 && now < LENGTH && id[0] != id[-step];
+}
+
+/* h of channel q through one step */
+inline void step_ahead(float (&h)[4], const constants &v, int q, float d, float du, const float (&b)[4], bool reset) {
+  for (int j = 0; j < 4; j++) {
+    if (reset) h[j] = 0;
+    h[j] = fast_pow2(d * v.a2[q][j]) * h[j] + (ZOH ? du * phi(d * v.a[q][j]) : du) * (CONSTANT_B ? v.b[q][j] : b[j]);
+  }
+}
+
+/* v[i] summed over the LANES threads of a channel: lane k is left with those from k COUNT/LANES on, in v[0] .. */
+template <int COUNT> inline void scatter_sums(float (&v)[COUNT]) {
+  int count = COUNT;
+#pragma unroll
+  for (int bit = 16; bit >= WIDE; bit /= 2) {
+    const bool upper = threadIdx.x & bit;
+    count /= 2;
+#pragma unroll
+    for (int i = 0; i < count; i++) {
+      const float keep = upper ? v[i + count] : v[i], give = upper ? v[i] : v[i + count];
+      v[i] = keep + __shfl_xor_sync(ALL_LANES, give, bit);
+    }
+  }
+}
+
+/* ---- parts of time: where a part of PART_TILES tiles begins depends on those before ---------------------------------- */
+/* STARTS, ENDS: (parts, blocks, threads, OWN), the state before the first part, and after each when it begins with 0 (the
+ * first: with h0). SPANS: the sum of d over the part, whose decay is exp(A sum d); infinite where the state was forgotten
+ * on the way. h0 is copied, as the last part may overwrite it with h_last.                                           */
+#define IN_PART(part, q) ((((i64)(part)*gridDim.x + blockIdx.x) * THREADS_EACH + threadIdx.x) * OWN + (q))
+
+inline void keep_states(char *at, i64 part, const float (&h)[OWN][4]) {
+  for (int q = 0; q < OWN; q++) ((float4 *)at)[IN_PART(part, q)] = make_float4(h[q][0], h[q][1], h[q][2], h[q][3]);
+}
+inline void kept_states(const char *at, i64 part, float (&h)[OWN][4]) {
+  for (int q = 0; q < OWN; q++) take(h[q], (const float *)at + 4 * IN_PART(part, q));
+}
+
+/* The state (or its gradient) after a part, given that before */
+inline void join(float (&h)[OWN][4], const constants &v, const char *ends, const char *spans, i64 part) {
+  float end[OWN][4];
+  kept_states(ends, part, end);
+  for (int q = 0; q < OWN; q++) {
+    const float span = ((const float *)spans)[IN_PART(part, q)];
+    for (int j = 0; j < 4; j++) {
+      const float decays = span == INFINITY ? 0.0f : fast_pow2(v.a2[q][j] * span);
+      h[q][j] = h[q][j] == 0.0f ? end[q][j] : decays * h[q][j] + end[q][j];
+    }
+  }
+}
+
+/* d and d u of a tile, and B */
+inline void stage_steps(const args &a, const block_at &b, i64 t, const float (&delta)[EACH][8], const float (&u)[EACH][8],
+                        steps &to) {
+  for (int i = 0; i < EACH; i++) {
+    const piece p = piece_of(i);
+    const int left = (int)min(piece_left(a, b, p, t), 8ll);
+    if (!HAS_PIECE(i)) continue;
+    for (int e = 0; e < 8; e++) {
+      const int row = PIECE_ROW(p, e), step = PIECE_STEP(p, e);
+      float d = delta[i][e] + to.bias[row];
+      if (SOFTPLUS) d = fast_softplus(d);
+      if (e >= left) d = 0;
+      to.at[row][step] = make_float2(d, d * u[i][e]);
+    }
+  }
+  stage_resets(a, b, t, to.reset);
+}
+
+/* The end of each part */
+KERNEL(scan_ends, THREADS_EACH) {
+  __shared__ steps m;
+  __shared__ coefficients b_tile;
+  const block_at b = find_block(a);
+  const constants v = get_constants(a, b);
+  const i64 first = (i64)blockIdx.y * ENDS_TILES * TILE, end = min(LENGTH, first + ENDS_TILES * TILE);
+  float h[OWN][4] = {}, delta[EACH][8] = {}, u[EACH][8] = {}, bc[8] = {}, span[OWN] = {};
+  if (blockIdx.y == 0) get_states(a, H0, b, 0, h);
+  if (blockIdx.y == 0) keep_states(STARTS, 0, h);
+  load_rows(a, b, m);
+  load_pieces(a, DELTA, b, first, delta), load_pieces(a, U, b, first, u), load_coefficients(a, b, first, bc);
+  for (i64 t = first; t < end; t += TILE) {
+    stage_steps(a, b, t, delta, u, m);
+    stage_coefficients(a, b, t, bc, &b_tile, 0);
+    __syncthreads();
+    const i64 next = t + TILE;
+    if (next < end)
+      load_pieces(a, DELTA, b, next, delta), load_pieces(a, U, b, next, u), load_coefficients(a, b, next, bc);
+    float sum[OWN] = {};
+#pragma unroll 8
+    for (int i = 0; i < TILE; i++) {
+      const bool reset = HAS(SEQ_IDX) && m.reset[i];
+      float coefficient[4];
+      take_coefficients(coefficient, b_tile, b, i);
+      for (int q = 0; q < OWN; q++) {
+        const float2 x = m.at[b.row + q * WIDE][i];
+        step_ahead(h[q], v, q, x.x, x.y, coefficient, reset);
+        sum[q] = reset ? INFINITY : sum[q] + x.x;
+      }
+    }
+    for (int q = 0; q < OWN; q++) span[q] += sum[q];
+    __syncthreads();
+  }
+  keep_states(ENDS, blockIdx.y, h);
+  for (int q = 0; q < OWN; q++) ((float *)SPANS)[IN_PART(blockIdx.y, q)] = span[q];
+}
