@@ -9,7 +9,8 @@
  *   dl = p (1 + 2 z lse) - (1 - a) [j = y] - a / C:
  *   M(dl) = (1 + 2 z |lse|) (p + M(p)) + 2 z p M(lse) + (1 - a) [j = y] + a / C,   M(dlogits) = M(dl) (slope +
  * M(slope)) (p and log s both come from a saved lse, or from the same sum.) dx, dw and db are sums of dlogits times w,
- * x and 1. */
+ * x and 1. Where x and w are bf16, dlogits may be rounded to bf16 in between: by 2^-8 |dlogits| = 2^16 u |dlogits|,
+ * once, not as often as the growth that scale.c multiplies M by. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,7 @@ typedef struct {
   int x, w, b;                         /* linear_cross_entropy's, or -1 */
   int64_t rows, C, K;
   double a, z, cap, divisor;
+  double halves;            /* 2^16 / growth where dlogits may be bf16, else 0 */
   double *r, *mr;           /* logits and M(r) of a row            */
   double *l, *ml, *mt, *md; /* of the row; md: M(dlogits), dloss 1 */
   double max, log_sum, S, M_max;
@@ -83,6 +85,7 @@ static void gradient_terms(loss_terms *n, int64_t y) {
     double p = exp(n->l[j] - lse), mp = p * (1 + n->mt[j] + n->S + n->log_sum), slope = slope_at(n, j);
     double dl = z * (p + mp) + 2 * n->z * p * error_of_lse(n) + (j == y ? 1 - n->a : 0) + n->a / (double)n->C;
     n->md[j] = n->cap > 0 ? dl * (slope + 1 + 2 * slope * n->mr[j] / n->cap) : dl;
+    n->md[j] += n->halves * slope * fabs(p * (1 + 2 * n->z * lse) - (j == y ? 1 - n->a : 0) - n->a / (double)n->C);
   }
 }
 
@@ -164,5 +167,7 @@ void linear_cross_entropy_magnitudes(const target *ref, trial *t) {
   n.C = t->op.t[n.w].shape[0];
   n.K = t->op.t[n.w].shape[1];
   n.rows = ambi_numel(&t->op.t[n.target]);
+  if (t->op.t[n.x].dtype == AMBI_BF16 && t->op.t[n.w].dtype == AMBI_BF16)
+    n.halves = ldexp(1, 16) / (16 + 2 * log2((double)(t->n > 1 ? t->n : 1)));
   if (n.C > 0) add_rows(&n);
 }

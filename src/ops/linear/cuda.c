@@ -93,7 +93,7 @@ static void plan_db(cuda_plan *k) {
   cuda_fix(k, "EXACT", 0);
   cuda_strides(k, "COL", r->col_stride);
   cuda_part(k, rows_cu);
-  cuda_workspace(k, "PARTIAL", (uint64_t)parts * (uint64_t)N * (k->p->compute == AMBI_F64 ? 8 : 4));
+  cuda_workspace(k, "PARTIAL", (uint64_t)parts * (uint64_t)N * real_bytes(k->p));
   cuda_launch(k, "linear_db_parts", blocks, parts, WIDTH, ROWS_AT_ONCE, 0);
   cuda_launch(k, "linear_db", ceil_div(N, 32), 1, 32, 32, 0);
 }

@@ -42,7 +42,7 @@ KERNEL(lce_gather, GROUP * GROUPS) {
 #define CLASS(j) (((j) * ROW_THREADS + threadIdx.x) * WIDE) /* the first of a thread's classes */
 #define CLASS_CHUNKS ((CLASSES + ROW_THREADS * WIDE - 1) / (ROW_THREADS * WIDE))
 
-inline real logit(const args &a, real x) { return CAPPED ? SOFTCAP * m_tanh(x / SOFTCAP) : x; }
+inline real l_of(const args &a, real x) { return CAPPED ? SOFTCAP * m_tanh(x / SOFTCAP) : x; }
 
 /* l of classes c .. c + WIDE - 1; beyond the last: `beyond` */
 inline void get_logits(const args &a, const real *row, i64 c, real (&l)[WIDE], real beyond) {
@@ -50,7 +50,7 @@ inline void get_logits(const args &a, const real *row, i64 c, real (&l)[WIDE], r
 #pragma unroll
   for (int k = 0; k < WIDE; k++) {
     const real b = HAS(B) && c + k < CLASSES ? GET(B, (c + k) * B_STRIDE) : (real)0;
-    l[k] = c + k < CLASSES ? logit(a, l[k] + b) : beyond;
+    l[k] = c + k < CLASSES ? l_of(a, l[k] + b) : beyond;
   }
 }
 
@@ -96,7 +96,7 @@ inline row_result read_row(const args &a, const real *row, i64 target, real *scr
   r.lse = r.max + log_sum;
   r.loss = NAN;
   if (target >= CLASSES) return r;
-  const real at = logit(a, row[target] + (HAS(B) ? GET(B, target * B_STRIDE) : (real)0));
+  const real at = l_of(a, row[target] + (HAS(B) ? GET(B, target * B_STRIDE) : (real)0));
   r.loss = (1 - SMOOTHING) * (log_sum + (r.max - at)) + Z_LOSS * r.lse * r.lse;
   if (SMOOTHING > 0) r.loss += SMOOTHING * (log_sum - below / (real)CLASSES);
   return r;

@@ -65,8 +65,9 @@ const op_def linear_cross_entropy_op = {
                          "db = sum over rows of dlogits",
              .doc =
                  "cross_entropy of linear, without ever holding all the logits: its workspace has those of a block of "
-                 "at most 2048 rows, fewer where they would take more than 64 MiB, but at least 128; and, where dw is "
-                 "narrower than the arithmetic and rows take more than one block, the sums of dw. " CE_DOC,
+                 "at most 2048 rows, fewer where they would take more than 64 MiB (cuda: 256 MiB), but at least 128; "
+                 "and, where dw is narrower than the arithmetic and rows take more than one block, the sums of dw. "
+                 "Where x and w are bf16, cuda rounds dlogits to bf16 before multiplying them. " CE_DOC,
              .slots = sizeof slots / sizeof *slots,
              .slot = slots,
              .attrs = sizeof ce_attributes / sizeof *ce_attributes,
