@@ -11,8 +11,9 @@
  *   dq = scale sum dt k, dk = scale sum dt q, dv = sum p do: M of the first factor times |the second|
  *
  * Tensor cores multiply numbers of 16 bits. Where q is of f16 or bf16 a kernel may round p and dt to that, which is
- * N(p) = u16 p + tiny and N(dt) = u16 |dt| + tiny on top: of a p that is relative to a sum of at least 1, so tiny, half
- * a denormal, stays that after the division. o, dv, dq and dk are sums of those: N of the factor times |the other|. */
+ * N(p) = u16 p + tiny on top: of a p that is relative to a sum of at least 1, so tiny, half a denormal, stays that
+ * after the division. N(o) = sum N(p) |v|, N(delta) = sum |do| N(o), N(dt) = u16 |dt| + tiny + p N(delta), and for the
+ * gradients N of the factor times |the other|. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -91,13 +92,14 @@ static void forward_query(scene *c) {
 
 static void backward_query(scene *c) {
   const int64_t D = c->D;
+  double ndelta = c->no ? dot(c->dout, c->no, D, 1) : 0;
   double delta = 0, mdelta = dot(c->dout, c->mo, D, 1), bend = c->cap > 0 ? 2 / (c->cap * c->cap) : 0;
   for (int64_t j = c->lo; j < c->hi; j++) delta += c->p[j] * dot(c->dout, c->v + j * D, D, 0);
   for (int64_t j = c->lo; j < c->hi; j++) {
     double p = c->p[j], mp = p * c->e[j], pull = fabs(dot(c->dout, c->v + j * D, D, 0) - delta);
     double mdt =
         mp * pull + p * (dot(c->dout, c->v + j * D, D, 1) + mdelta) + p * pull * bend * fabs(c->s[j]) * c->ms[j];
-    double ndt = c->u16 * p * pull + c->tiny, np = c->u16 * p + c->tiny; /* |dt| <= p pull */
+    double ndt = c->u16 * p * pull + p * ndelta + c->tiny, np = c->u16 * p + c->tiny; /* |dt| <= p pull */
     for (int64_t d = 0; d < D; d++) {
       raise_by(c->ndq, d, fabs(c->scale * c->k[j * D + d]) * ndt);
       raise_by(c->ndk, j * D + d, fabs(c->scale * c->q[d]) * ndt);

@@ -77,7 +77,7 @@ struct cuda_plan {
   int numbers, reals, steps, parts;
   cuda_step step[MAX_STEPS];
   const char *part[MAX_PARTS];
-  const char *last;    /* a part after the op's own text */
+  const char *last, *more; /* parts after the op's own text */
   const char *variant; /* what the kernel's name ends in: "rows", "strided" */
   uint64_t workspace;
   char *defines; /* "#define ROWS (a.n[0])\n.." */

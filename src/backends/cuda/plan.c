@@ -242,11 +242,12 @@ static bool all_half(const problem *p) {
 }
 
 static char *assemble(const cuda_plan *k, const char *text) {
-  const char *pieces[MAX_PARTS + 4] = {k->defines, prelude_cu};
+  const char *pieces[MAX_PARTS + 5] = {k->defines, prelude_cu};
   int n = 2;
   for (int i = 0; i < k->parts; i++) pieces[n++] = k->part[i];
   pieces[n++] = text;
   if (k->last) pieces[n++] = k->last;
+  if (k->more) pieces[n++] = k->more;
   size_t bytes = 1;
   for (int i = 0; i < n; i++) bytes += strlen(pieces[i]) + 1;
   char *source = malloc(bytes), *at = source;

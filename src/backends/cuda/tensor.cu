@@ -144,13 +144,16 @@ template <int PITCH> inline shared_at columns_at(shared_at tile, int row, int bl
   return chunk_at<PITCH>(tile, row + lane / 16 * 8 + lane % 8, 2 * block + lane / 8 % 2);
 }
 
-/* Chunk n of a tile with DEPTH elements in a row */
-template <int DEPTH, int PITCH> struct tile_chunk {
+/* Chunk number threadIdx.x + i THREADS of a tile with DEPTH elements in a row */
+template <int DEPTH, int PITCH, int THREADS> struct tile_chunk {
   const char *from;
   shared_at to;
   bool there;
-  tile_chunk(shared_at tile, const char *global, i64 step, int n, i64 rows, int width) {
-    const int row = n / (DEPTH / 8), chunk = n % (DEPTH / 8);
+  tile_chunk(shared_at tile, const char *global, i64 step, int i, int rows, int width) {
+    enum { EACH = DEPTH / 8, REGULAR = THREADS % EACH == 0 }; /* then a thread stays in its column of chunks */
+    const int n = (int)threadIdx.x + i * THREADS;
+    const int row = REGULAR ? (int)threadIdx.x / EACH + i * (THREADS / EACH) : n / EACH;
+    const int chunk = REGULAR ? (int)threadIdx.x % EACH : n % EACH;
     there = row < rows && chunk * 8 < width;
     from = there ? global + row * step + chunk * 16 : global;
     to = chunk_at<PITCH>(tile, row, chunk);
@@ -160,19 +163,18 @@ template <int DEPTH, int PITCH> struct tile_chunk {
 /* ROWS rows of DEPTH elements, `step` bytes apart in global memory; zeros beyond `rows` and `width`, a multiple of 8.
  * Where addresses are not aligned, a thread fetches the elements itself. */
 template <int ROWS, int DEPTH, int PITCH, int THREADS>
-inline void load_tile(shared_at tile, const char *global, i64 step, i64 rows, int width) {
+inline void load_tile(shared_at tile, const char *global, i64 step, int rows, int width) {
   enum { ALL = ROWS * (DEPTH / 8), ROUNDS = (ALL + THREADS - 1) / THREADS };
   if (((u64)global | (u64)step) % 16 == 0) {
 #pragma unroll
     for (int i = 0; i < ROUNDS; i++) {
-      const int n = (int)threadIdx.x + i * THREADS;
-      const tile_chunk<DEPTH, PITCH> c(tile, global, step, n, rows, width);
-      if (ALL % THREADS == 0 || n < ALL) copy_16(c.to, c.from, c.there);
+      const tile_chunk<DEPTH, PITCH, THREADS> c(tile, global, step, i, rows, width);
+      if (ALL % THREADS == 0 || (int)threadIdx.x + i * THREADS < ALL) copy_16(c.to, c.from, c.there);
     }
   } else {
 #pragma unroll 1
-    for (int n = threadIdx.x; n < ALL; n += THREADS) {
-      const tile_chunk<DEPTH, PITCH> c(tile, global, step, n, rows, width);
+    for (int i = 0; (int)threadIdx.x + i * THREADS < ALL; i++) {
+      const tile_chunk<DEPTH, PITCH, THREADS> c(tile, global, step, i, rows, width);
       const u16 *from = (const u16 *)c.from;
 #pragma unroll 1
       for (int k = 0; k < 4; k++)

@@ -1,14 +1,12 @@
-/* backward16.cu -- the gradients of attention for f16 or bf16, by tensor cores, from saved o and lse.
+/* backward16.cu -- the gradients of attention for f16 or bf16, by tensor cores.
  *
- *   statistics   lse log2 e and delta = do.o of each query
+ *   statistics   lse log2 e and delta = do.o of each query, where o and lse were saved; else forward16.cu finds them
  *   dq           a warp has 16 DQ_MT queries, past DQ_KEYS keys at a time:   dq = scale dt k
  *   dkv          a warp has 16 keys, past DKV_QUERIES queries at a time:     dk = scale dt^T q,  dv = p^T do
  *   where        s = q k^T;  p = 2^(c s - lse);  dp = do v^T;  dt = p (dp - delta) (1 - tanh^2);  c = scale log2 e
  *
  * Everything but tiles of q, k, v and do stays in registers: dkv computes s and dp once more, as s^T and dp^T, so that p^T
  * and dt^T are what tensor.cu multiplies from the left. Each result is summed by one warp, in the order of the rows. */
-#define WANTS_DT (HAS(DQ) || HAS(DK))
-
 /* ---- statistics: 8 lanes to a query ------------------------------------------------------------------------------- */
 KERNEL(attention_statistics, 128) {
   const i64 row = (i64)blockIdx.x * 16 + threadIdx.x / 8, above = row / QUERIES, i = row - above * QUERIES;

@@ -145,14 +145,27 @@ static int64_t dq_shared(const attention_recipe *r, cut c) {
 }
 static int64_t dkv_shared(const attention_recipe *r, cut c) { return dq_shared(r, c) + 4 * c.others * 4; }
 
+/* lse and, unless dv alone is wanted, o */
+static bool all_saved(const problem *p) {
+  const bool needs_o = writes_slot(p, DQ) || writes_slot(p, DK);
+  return reads_slot(p, LSE) && (!needs_o || reads_slot(p, O));
+}
+
 static ambi_status plan_backward16(cuda_plan *k, const attention_recipe *r) {
-  const cut q = dq_cut(r), kv = dkv_cut(r);
+  const cut f = forward_cut(r), q = dq_cut(r), kv = dkv_cut(r);
   k->variant = "tensor cores";
   k->last = attention_backward16_cu;
   say_16(k, r);
   say_cut(k, "DQ_MT", "DQ_WARPS", "DQ_KEYS", q);
   say_cut(k, "DKV_MT", "DKV_WARPS", "DKV_QUERIES", kv);
-  cuda_launch(k, "attention_statistics", ceil_div(r->batches * r->heads * r->queries, 16), 1, 128, 1, 0);
+  if (all_saved(k->p)) {
+    cuda_launch(k, "attention_statistics", ceil_div(r->batches * r->heads * r->queries, 16), 1, 128, 1, 0);
+  } else {
+    k->more = attention_forward16_cu;
+    say_cut(k, "FORWARD_MT", "FORWARD_WARPS", "FORWARD_KEYS", f);
+    cuda_launch(k, "attention_solve", query_blocks(r, 16 * f.mt * f.warps), 1, (int)(32 * f.warps), 1,
+                forward_shared(r, f));
+  }
   if (writes_slot(k->p, DQ))
     cuda_launch(k, "attention_dq", query_blocks(r, 16 * q.mt * q.warps), 1, (int)(32 * q.warps), 1, dq_shared(r, q));
   if (wants_keys(k->p))
@@ -161,13 +174,10 @@ static ambi_status plan_backward16(cuda_plan *k, const attention_recipe *r) {
   return AMBI_OK;
 }
 
-/* Backward does not compute o and lse again: general.cu does. */
 static bool fits_16(const cuda_plan *k, const attention_recipe *r) {
-  const bool backward = is_backward(k->p), needs_o = writes_slot(k->p, DQ) || writes_slot(k->p, DK);
-  if (k->dev->arch < 80 || !is_16(k->p, r)) return false;
-  if (!backward) return forward_shared(r, forward_cut(r)) <= k->dev->shared_bytes;
-  return reads_slot(k->p, LSE) && (!needs_o || reads_slot(k->p, O)) &&
-         dq_shared(r, dq_cut(r)) <= k->dev->shared_bytes && dkv_shared(r, dkv_cut(r)) <= k->dev->shared_bytes;
+  const int64_t most = k->dev->shared_bytes;
+  if (k->dev->arch < 80 || !is_16(k->p, r) || forward_shared(r, forward_cut(r)) > most) return false;
+  return !is_backward(k->p) || (dq_shared(r, dq_cut(r)) <= most && dkv_shared(r, dkv_cut(r)) <= most);
 }
 
 static ambi_status plan(cuda_plan *k) {

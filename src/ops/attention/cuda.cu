@@ -78,6 +78,7 @@ inline place place_of(const args &a, i64 rows, i64 heads, i64 each, bool last_fi
 #define HEAD_OFFSET(s, b, h) ((b) * B_STRIDE(s) + (h) * H_STRIDE(s))
 
 #if BACKWARD
+#define WANTS_DT (HAS(DQ) || HAS(DK)) /* dv needs p alone */
 /* Of query `row` of B H L: lse (+inf where nothing is seen: p = e^-inf = 0) and delta = do.o, in the workspace */
 #define ROW_LSE(row)   (((real *)STATISTICS)[row])
 #define ROW_DELTA(row) (((real *)STATISTICS)[BATCHES * HEADS * QUERIES + (row)])

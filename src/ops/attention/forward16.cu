@@ -5,6 +5,7 @@
  * A warp has 16 MT queries. s, p and o stay in its registers (tensor.cu); p is rounded to 16 bits to be multiplied with v,
  * but summed as it is. The next keys and values are on their way while a tile is worked on. `most` follows the maximum
  * only when that has grown by a factor 2^8: o is seldom scaled, and p <= 2^8 is as exact as p <= 1. */
+namespace forward {
 enum {
   MT = FORWARD_MT,
   WARPS = FORWARD_WARPS,
@@ -101,41 +102,21 @@ inline void forward_keys(const args &a, const place &w, forward_state &f, shared
   if (last.lo > key || first.hi < key + KEYS_HERE) mask_scores(a, s, query, key, w.valid);
   follow(f, s, c);
   exponentials(f, s, c);
-  add_weighted<TYPE, MT, DT, NT, PITCH>(f.o, s, k + TILE_BYTES, 0);
+  if (HAS(V)) add_weighted<TYPE, MT, DT, NT, PITCH>(f.o, s, k + TILE_BYTES, 0);
 }
 
 /* ---- in and out ------------------------------------------------------------------------------------------------------ */
 inline void load_keys(const args &a, const place &w, shared_at k, int key) {
   load_slot<KEYS_HERE, THREADS>(a, k, K, w.batch, w.head / TOGETHER, key, w.valid);
-  load_slot<KEYS_HERE, THREADS>(a, k + TILE_BYTES, V, w.batch, w.head / TOGETHER, key, w.valid);
+  if (HAS(V)) load_slot<KEYS_HERE, THREADS>(a, k + TILE_BYTES, V, w.batch, w.head / TOGETHER, key, w.valid);
   copies_issued();
 }
 
-inline void store_row(const args &a, const place &w, const forward_state &f, int m, int h) {
-  const int row = w.first + MY_ROW + 16 * m + 8 * h + LANE_ROW;
-  float sum = f.sum[m][h].total;
-  sum += __shfl_xor_sync(ALL_LANES, sum, 1);
-  sum += __shfl_xor_sync(ALL_LANES, sum, 2);
-  const float inverse = sum == 0 ? 0.0f : 1.0f / sum;
-  if (row >= QUERIES) return;
-  if (HAS(LSE) && LANE_COL == 0)
-    PUT(LSE, HEAD_OFFSET(LSE, w.batch, w.head) + row * L_STRIDE(LSE),
-        sum == 0 ? -INFINITY : f.most[m][h] * 0.69314718056f + logf(sum));
-  char *o = row_address(a, O, w.batch, w.head, row);
-#pragma unroll
-  for (int d = 0; d < DT; d++)
-    if (8 * d < WIDTH)
-      put_pair<TYPE>(false, o, 8 * d + LANE_COL, f.o[m][d][2 * h] * inverse, f.o[m][d][2 * h + 1] * inverse);
-}
-
-KERNEL(attention_forward, THREADS) {
-  DYNAMIC_SHARED(memory);
-  const shared_at q = shared_address(memory);
-  const place w = place_of(a, QUERIES, HEADS, QUERIES_HERE, CAUSAL);
+/* The block past all the keys it sees. o is still to be divided by the sum of p. */
+inline void solve(const args &a, const place &w, forward_state &f, shared_at q) {
   const sight first = seen_by(a, w.first, w.valid), last = seen_by(a, w.first + QUERIES_HERE - 1, w.valid);
   shared_at here = q + QUERIES_HERE * PITCH * 2, next = here + 2 * TILE_BYTES;
   bool odd = false; /* v holds infinities or NaN, where some queries do not see it */
-  forward_state f;
   clear_parts(f.o);
 #pragma unroll
   for (int i = 0; i < MT * 2; i++) f.most[i / 2][i % 2] = -INFINITY, f.sum[i / 2][i % 2].clear();
@@ -145,7 +126,7 @@ KERNEL(attention_forward, THREADS) {
     copies_done();
     __syncthreads();
     if (key + KEYS_HERE < last.hi) load_keys(a, w, next, key + KEYS_HERE);
-    if ((last.lo > key || first.hi < key + KEYS_HERE) &&
+    if (HAS(V) && (last.lo > key || first.hi < key + KEYS_HERE) &&
         has_odd<TYPE, KEYS_HERE, DEPTH, PITCH, THREADS>(here + TILE_BYTES)) {
       clear_odd<TYPE, KEYS_HERE, DEPTH, PITCH, THREADS>(here + TILE_BYTES);
       odd = true;
@@ -160,6 +141,74 @@ KERNEL(attention_forward, THREADS) {
                   (int)WIDTH, [&](int m, int h, int j) {
                     return sees(a, w.first + MY_ROW + 16 * m + 8 * h + LANE_ROW, j, w.valid);
                   });
+}
+
+inline float lanes_sum(float v) { /* of the 4 that share a row */
+  v += __shfl_xor_sync(ALL_LANES, v, 1);
+  return v + __shfl_xor_sync(ALL_LANES, v, 2);
+}
+
+inline float lse_of(float most, float sum) { return sum == 0 ? -INFINITY : most * 0.69314718056f + logf(sum); }
+
+inline void store_row(const args &a, const place &w, const forward_state &f, int m, int h) {
+  const int row = w.first + MY_ROW + 16 * m + 8 * h + LANE_ROW;
+  const float sum = lanes_sum(f.sum[m][h].total), inverse = sum == 0 ? 0.0f : 1.0f / sum;
+  if (row >= QUERIES) return;
+  if (HAS(LSE) && LANE_COL == 0)
+    PUT(LSE, HEAD_OFFSET(LSE, w.batch, w.head) + row * L_STRIDE(LSE), lse_of(f.most[m][h], sum));
+  char *o = row_address(a, O, w.batch, w.head, row);
+#pragma unroll
+  for (int d = 0; d < DT; d++)
+    if (8 * d < WIDTH)
+      put_pair<TYPE>(false, o, 8 * d + LANE_COL, f.o[m][d][2 * h] * inverse, f.o[m][d][2 * h + 1] * inverse);
+}
+} // namespace forward
+
+#if !BACKWARD
+KERNEL(attention_forward, 32 * FORWARD_WARPS) {
+  using namespace forward;
+  DYNAMIC_SHARED(memory);
+  const place w = place_of(a, QUERIES, HEADS, QUERIES_HERE, CAUSAL);
+  forward_state f;
+  solve(a, w, f, shared_address(memory));
 #pragma unroll
   for (int i = 0; i < MT * 2; i++) store_row(a, w, f, i / 2, i % 2);
 }
+#else
+namespace forward {
+/* This lane's part of do.o of one row; o as saved, or in f */
+inline float delta_part(const args &a, const place &w, const forward_state &f, int m, int h, int row, float inverse) {
+  float delta = 0;
+#pragma unroll
+  for (int i = 0; i < DT * 2; i++) {
+    const int column = i / 2 * 8 + LANE_COL + i % 2;
+    if (row >= QUERIES || column >= WIDTH) continue;
+    const float o = HAS(O) ? load(TYPE, row_address(a, O, w.batch, w.head, row), column) : f.o[m][i / 2][2 * h + i % 2] * inverse;
+    delta += o * load(TYPE, row_address(a, DO, w.batch, w.head, row), column);
+  }
+  return lanes_sum(delta);
+}
+} // namespace forward
+
+/* lse and delta of backward16.cu, where lse or o were not saved */
+KERNEL(attention_solve, 32 * FORWARD_WARPS) {
+  using namespace forward;
+  DYNAMIC_SHARED(memory);
+  const place w = place_of(a, QUERIES, HEADS, QUERIES_HERE, CAUSAL);
+  forward_state f;
+  solve(a, w, f, shared_address(memory));
+#pragma unroll
+  for (int i = 0; i < MT * 2; i++) {
+    const int m = i / 2, h = i % 2, row = w.first + MY_ROW + 8 * i + LANE_ROW;
+    const i64 at = (w.batch * HEADS + w.head) * QUERIES + row;
+    const float sum = lanes_sum(f.sum[m][h].total), mine = lse_of(f.most[m][h], sum);
+    float delta = WANTS_DT ? delta_part(a, w, f, m, h, row, sum == 0 ? 0.0f : 1.0f / sum) : 0.0f, lse = mine;
+    if (row >= QUERIES || LANE_COL != 0) continue;
+    if (HAS(LSE)) lse = GET(LSE, HEAD_OFFSET(LSE, w.batch, w.head) + row * L_STRIDE(LSE));
+    /* o is the sum of p v: with the saved lse in p, should it differ */
+    if (HAS(LSE) && !HAS(O) && sum != 0) delta *= fast_exp2((mine - lse) * 1.44269504089f);
+    ROW_LSE(at) = lse == -INFINITY ? INFINITY : lse * 1.44269504089f;
+    ROW_DELTA(at) = delta;
+  }
+}
+#endif

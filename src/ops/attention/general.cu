@@ -224,8 +224,6 @@ KERNEL(attention_forward, THREADS) {
 #else
 
 /* ---- backward: lse and delta ----------------------------------------------------------------------------------------- */
-#define WANTS_DT (HAS(DQ) || HAS(DK))
-
 /* This thread's part of do.o of its rows; o as saved, or in f */
 inline real delta_part(const args &a, const place &w, const forward_state &f, int i) {
   real delta = 0;
