@@ -23,7 +23,7 @@ static int64_t held_bytes(const cuda_plan *k, row_split r) {
   const int64_t own = 2048; /* what the kernel has of its own */
   bool again = is_backward(k->p) ? !reads_slot(k->p, LSE) : writes_slot(k->p, GRAD);
   int64_t bytes = r.chunks * r.group * r.groups * r.vec * dtype_bytes(k->p->t[LOGITS].dtype);
-  return k->special && again && bytes <= k->dev->shared_bytes - own ? bytes : 0;
+  return k->special && r.vec > 1 && again && bytes <= k->dev->shared_bytes - own ? bytes : 0;
 }
 
 static void plan_formula(cuda_plan *k) {
