@@ -21,7 +21,8 @@ struct gemm_args {
   i64 adds;
 };
 
-inline i64 along(const gemm_axis &x, i64 i) { return walk((int)x.dims, x.shape, x.stride, i); }
+/* Not inline: its divisions are long. */
+__noinline__ i64 along(const gemm_axis &x, i64 i) { return walk((int)x.dims, x.shape, x.stride, i); }
 inline bool dense(const gemm_axis &x) { return x.dims == 1 && x.stride[0] == 1; }
 
 /* to[kk][w] = the element of column (or row) w of the tile at k + kk, 0 outside. at_w: element offsets, -1 outside. */
@@ -37,7 +38,7 @@ inline void load_tile(real (&to)[TILE_K][TILE_M + 4], const char *from, int dtyp
 
 inline void multiply_tile(const real (&a)[TILE_K][TILE_M + 4], const real (&b)[TILE_K][TILE_N + 4],
                           real (&sum)[EACH][EACH]) {
-#pragma unroll
+#pragma unroll 4
   for (int kk = 0; kk < TILE_K; kk++) {
     real x[EACH], y[EACH];
 #pragma unroll
@@ -55,6 +56,9 @@ inline void add_sums(long_sum (&total)[EACH][EACH], real (&sum)[EACH][EACH]) {
 #pragma unroll
     for (int j = 0; j < EACH; j++) total[i][j].add(sum[i][j]), sum[i][j] = 0;
 }
+
+/* Not inline either: sixteen of it would take seconds to compile. */
+__noinline__ void put_result(int dtype, bool adds, char *c, i64 at, real v) { put(dtype, adds, c, at, v); }
 
 extern "C" __global__ void __launch_bounds__(256) gemm(const __grid_constant__ gemm_args g) {
   __shared__ real a[TILE_K][TILE_M + 4], b[TILE_K][TILE_N + 4];
@@ -83,14 +87,17 @@ extern "C" __global__ void __launch_bounds__(256) gemm(const __grid_constant__ g
     if ((k + TILE_K) % SUM_K == 0) add_sums(total, sum);
   }
   add_sums(total, sum);
+  __syncthreads(); /* the tiles and their offsets are those of C and the bias from here on */
+  if (t < TILE_M && in_m[t]) at_m[t] = along(g.at_c.row, m0 + t);
+  if (t < TILE_N && in_n[t]) at_n[t] = along(g.at_c.col, n0 + t);
+  if (t < TILE_N) b[0][t] = in_n[t] && g.bias_dtype ? load((int)g.bias_dtype, g.bias, (n0 + t) * g.bias_stride) : (real)0;
+  __syncthreads();
 #pragma unroll
   for (int i = 0; i < EACH; i++)
 #pragma unroll
     for (int j = 0; j < EACH; j++) {
-      const i64 m = m0 + threadIdx.y + i * SIDE, n = n0 + threadIdx.x + j * SIDE;
-      if (m >= g.m || n >= g.n) continue;
-      real v = total[i][j].total;
-      if (g.bias_dtype) v += load((int)g.bias_dtype, g.bias, n * g.bias_stride);
-      put((int)g.at_c.dtype, g.adds != 0, g.c, along(g.at_c.row, m) + along(g.at_c.col, n), v);
+      const int m = (int)threadIdx.y + i * SIDE, n = (int)threadIdx.x + j * SIDE;
+      if (in_m[m] && in_n[n])
+        put_result((int)g.at_c.dtype, g.adds != 0, g.c, at_m[m] + at_n[n], total[i][j].total + b[0][n]);
     }
 }
