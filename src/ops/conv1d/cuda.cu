@@ -1,7 +1,7 @@
 /* conv1d on CUDA.
  *
  *   z = x0 ++ x;   p[t] = b + sum_k w[k] z[t + k];   y = p or silu(p)
- *   dp = dy or dy silu'(p);   dw[k] = sum dp[t] z[t + k];   db = sum dp;   dz[j] = sum_k w[k] dp[j - k] + dx_last[j - L]
+ *   dp = dy or dy silu'(p);  dw[k] = sum dp[t] z[t + k];  db = sum dp;  dz[j] = sum_k w[k] dp[j - k] + dx_last[j - L]
  *
  * BY_TIME, BY_CHANNEL: time or channels are dense and taps are few, so that a thread takes VEC neighbours in time, or
  * VEC channels for SPAN steps. Otherwise a thread computes a point at a time, and backward keeps dp in the workspace.*/
@@ -11,9 +11,16 @@
 #define FOR_POINTS(i, n)   for (i64 i = THREAD, end = n; i < end; i += (i64)gridDim.x * 256)
 
 inline real silu(real p) { return m_gate(v_max(p, K(-1e30)), m_logit(p)); }
+#ifdef m_gate_grad /* 16-bit results (math_half.cu): dy (s + p s (1 - s)), s = sigmoid(p), which is 0 below p = -88 */
+inline real silu_grad(real dy, real p) {
+  const real v = m_clamp(p, K(-1e30), K(1e30)), s = half_rcp(K(1.0) + half_pow2(p * K(-1.4426950408889634)));
+  return dy * (s + v * (s - s * s));
+}
+#else
 inline real silu_grad(real dy, real p) { return m_gate_grad(dy, p, m_logit(p)); }
+#endif
 
-/* ---- a point at a time ------------------------------------------------------------------------------------------ */
+/* ---- a point at a time -------------------------------------------------------------------------------------- */
 struct point {
   i64 b, d, t;
 };
@@ -115,7 +122,7 @@ KERNEL(conv1d_sums, 256) {
 }
 #endif
 
-/* ---- VEC neighbours in time -------------------------------------------------------------------------------------- */
+/* ---- VEC neighbours in time ---------------------------------------------------------------------------------- */
 #if BY_TIME
 #define PAST (TAPS > 1) /* vectors before a thread's own that it looks at: W - 1 <= VEC */
 
@@ -191,8 +198,9 @@ struct totals {
 inline void get_dp(const args &a, const filter &f, const window &z, const real (&dy)[VEC], gradient &dp, i64 t) {
 #pragma unroll
   for (int i = 0; i < VEC; i++) dp.v[i] = SILU ? silu_grad(dy[i], p_of(f, z, i)) : dy[i];
-  for (int i = 0; i < VEC && LENGTH - t < VEC; i++)
-    if (t + i >= LENGTH) dp.v[i] = 0; /* whatever p is there */
+  const i64 left = LEFT(t);
+  for (int i = 0; i < VEC && left < VEC; i++)
+    if (i >= left) dp.v[i] = 0; /* whatever p is there */
 }
 
 /* From the next lane; the last one's are those at the start of the chunk after this one, which become this one's. */
@@ -235,46 +243,34 @@ inline void add_totals(totals &sum, const window &z, const gradient &dp) {
   }
 }
 
-/* What a thread reads of a chunk */
-struct chunk {
-  window z;
-  real dy[VEC];
-};
-
-template <bool ALIGNED> inline void get_chunk(const args &a, chunk &c, i64 b, i64 d, i64 t) {
-  if (HAS(X)) get_window<ALIGNED>(a, c.z, b, d, t);
-  load_some<VEC, ALIGNED>(c.dy, DTYPE(DY), AT(DY), b * BATCH_STRIDE(DY) + d * CHANNEL_STRIDE(DY) + t, LEFT(t));
-}
-
-/* A segment of a line, from its end to its beginning, so that the dp after a chunk are known. Each chunk is read while
- * the one after it is computed. */
+/* A segment of a line, from its end to its beginning, so that the dp after a chunk are known */
 template <bool ALIGNED> inline void walk_segment(const args &a, const filter &f, i64 b, i64 d, i64 from, totals &sum) {
-  const i64 size = 32 * VEC, to = min(from + STEPS * size, (LENGTH + size - 1) / size * size);
+  const i64 chunk = 32 * VEC, to = min(from + STEPS * chunk, (LENGTH + chunk - 1) / chunk * chunk);
+  const i64 line = b * BATCH_STRIDE(DY) + d * CHANNEL_STRIDE(DY);
   real carry[TAPS];
   const real after = HAS(DX) && threadIdx.x < TAPS - 1 ? compute_dp(a, b, d, to + threadIdx.x) : (real)0;
   for (int i = 0; i < TAPS - 1; i++) carry[i] = __shfl_sync(ALL_LANES, after, i);
-  chunk now, next;
-  i64 t = to - size + threadIdx.x * VEC;
-  get_chunk<ALIGNED>(a, next, b, d, t);
-  for (; t >= from; t -= size) {
+  for (i64 t = to - chunk + threadIdx.x * VEC; t >= from; t -= chunk) {
+    window z;
     gradient dp;
-    now = next;
-    if (t - size >= from) get_chunk<ALIGNED>(a, next, b, d, t - size);
-    get_dp(a, f, now.z, now.dy, dp, t);
+    real dy[VEC];
+    load_some<VEC, ALIGNED>(dy, DTYPE(DY), AT(DY), line + t, LEFT(t));
+    if (HAS(X)) get_window<ALIGNED>(a, z, b, d, t);
+    get_dp(a, f, z, dy, dp, t);
     if (HAS(DX)) get_later(dp, carry);
     if (HAS(DX) && t < LENGTH) put_dx<ALIGNED>(a, f, dp, b, d, t);
-    if (HAS(DW) || HAS(DB)) add_totals(sum, now.z, dp);
+    if (HAS(DW) || HAS(DB)) add_totals(sum, z, dp);
   }
 }
 
 /* blockIdx.x: the channel;  blockIdx.y: which of its segments, a warp takes every eighth */
 KERNEL(conv1d_backward, 256) {
-  __shared__ real shared[8][TAPS + 1];
+  __shared__ long_sum sums[8][TAPS + 1];
   const i64 d = blockIdx.x, first = (i64)blockIdx.y * EACH, end = min(first + EACH, PAIRS);
   filter f;
-  long_sum sum[TAPS + 1];
-  for (int k = 0; k <= TAPS; k++) sum[k].clear();
   get_filter(a, f, d);
+  if (threadIdx.x <= TAPS) sums[threadIdx.y][threadIdx.x].clear();
+  __syncthreads();
   for (i64 pair = first + threadIdx.y; pair < end; pair += 8) {
     const i64 b = quotient(pair, SEGMENTS);
     totals part;
@@ -283,22 +279,21 @@ KERNEL(conv1d_backward, 256) {
       walk_segment<true>(a, f, b, d, (pair - b * SEGMENTS) * STEPS * 32 * VEC, part);
     else
       walk_segment<false>(a, f, b, d, (pair - b * SEGMENTS) * STEPS * 32 * VEC, part);
-    for (int k = 0; k <= TAPS; k++) sum[k].add(part.v[k]);
-  }
-  if (!HAS(DW) && !HAS(DB)) return;
-  for (int k = 0; k <= TAPS; k++) {
-    const real total = warp_sum(sum[k].total);
-    if (threadIdx.x == 0) shared[threadIdx.y][k] = total;
+#pragma unroll
+    for (int k = 0; k <= TAPS && (HAS(DW) || HAS(DB)); k++) {
+      const real total = warp_sum(part.v[k]);
+      if (threadIdx.x == 0) sums[threadIdx.y][k].add(total);
+    }
   }
   __syncthreads();
-  if (threadIdx.y > 0 || threadIdx.x > TAPS) return;
+  if ((!HAS(DW) && !HAS(DB)) || threadIdx.y > 0 || threadIdx.x > TAPS) return;
   real total = 0;
-  for (int warp = 0; warp < 8; warp++) total += shared[warp][threadIdx.x];
+  for (int warp = 0; warp < 8; warp++) total += sums[warp][threadIdx.x].total;
   ((real *)PARTIAL)[((i64)blockIdx.y * (TAPS + 1) + threadIdx.x) * CHANNELS + d] = total;
 }
 #endif
 
-/* ---- VEC channels, SPAN steps ------------------------------------------------------------------------------------ */
+/* ---- VEC channels, SPAN steps -------------------------------------------------------------------------------- */
 #if BY_CHANNEL
 #define FIRST_CHANNEL (((i64)blockIdx.x * 32 + threadIdx.x) * VEC)
 #define PAIR          ((i64)blockIdx.y * 8 + threadIdx.y) /* of a batch and a span: b SPANS + s */
@@ -475,7 +470,7 @@ KERNEL(conv1d_forward, 256) {
 }
 #endif
 
-/* ---- what the blocks leave --------------------------------------------------------------------------------------- */
+/* ---- what the blocks leave ----------------------------------------------------------------------------------- */
 #if BACKWARD && !BY_POINT
 /* PARTIAL is (PARTS, W + 1, D) */
 KERNEL(conv1d_sums, 256) {

@@ -1,7 +1,7 @@
 /* copy on CUDA: the numbers of cuda.cu. */
 #include "backends/cuda/pointwise.h"
 
-enum { X = AMBI_COPY_X, Y = AMBI_COPY_Y, THREADS = 256, UNROLL = 4 };
+enum { X = AMBI_COPY_X, Y = AMBI_COPY_Y, THREADS = 256, UNROLL = 2 };
 
 extern const char copy_cu[];
 

@@ -49,6 +49,15 @@ static void plan_backward(cuda_plan *k, const embedding_recipe *r, int along) {
   cuda_launch(k, "embedding_backward", cuda_blocks(k, ceil_div(r->words, rows), 64), 1, along, (int)rows, 0);
 }
 
+/* Every row begins at a multiple of 16 bytes where the first does. */
+static bool rows_are_even(const cuda_plan *k, const embedding_recipe *r) {
+  int rows = is_backward(k->p) ? DY : Y, words = is_backward(k->p) ? DW : W;
+  int64_t bytes = dtype_bytes(k->p->t[rows].dtype);
+  for (int axis = 0; axis < r->tokens.ndim; axis++)
+    if (r->tokens.stride[rows][axis] * bytes % 16) return false;
+  return k->p->t[words].stride[0] * dtype_bytes(k->p->t[words].dtype) % 16 == 0;
+}
+
 static ambi_status plan(cuda_plan *k) {
   const embedding_recipe *r = embedding_of(k->p);
   bool back = is_backward(k->p);
@@ -64,6 +73,8 @@ static ambi_status plan(cuda_plan *k) {
   cuda_number(k, "CHANNELS", r->channels);
   cuda_number(k, "WORD_STRIDE", k->p->t[back ? DW : W].stride[0]);
   cuda_fix(k, "VEC", vec);
+  cuda_fix(k, "WHOLE", r->channels % vec == 0);
+  cuda_fix(k, "EVEN", fast && rows_are_even(k, r));
   cuda_fix(k, "UNROLL", UNROLL);
   if (fast)
     cuda_fix(k, "CHANNEL_STRIDE(s)", 1);

@@ -14,20 +14,27 @@ inline i64 word_of(const args &a, i64 i) {
   return word >= 0 && word < WORDS ? word : -1;
 }
 
-inline void get_row(real (&r)[VEC], int dtype, const char *at, i64 offset, i64 column, i64 stride, i64 channels) {
-  if (VEC > 1) return load_some<VEC>(r, dtype, at, offset + column, channels - column);
+/* In a template of ALIGNED: VEC columns of a row. WHOLE: no row ends within them */
+#define LEFT(column) (WHOLE ? VEC : CHANNELS - (column))
+#define GET_ROW(r, s, offset, column) \
+  get_row<ALIGNED>(r, DTYPE(s), AT(s), offset, column, CHANNEL_STRIDE(s), LEFT(column))
+#define PUT_ROW(s, offset, column, r) \
+  put_row<ALIGNED>(r, DTYPE(s), ADDS(s), AT(s), offset, column, CHANNEL_STRIDE(s), LEFT(column))
+
+template <bool ALIGNED>
+inline void get_row(real (&r)[VEC], int dtype, const char *at, i64 offset, i64 column, i64 stride, i64 left) {
+  if (VEC > 1) return load_some<VEC, ALIGNED>(r, dtype, at, offset + column, left);
   r[0] = load(dtype, at, offset + column * stride);
 }
-#define GET_ROW(r, s, offset, column) get_row(r, DTYPE(s), AT(s), offset, column, CHANNEL_STRIDE(s), CHANNELS)
 
-inline void put_row(real (&r)[VEC], int dtype, bool adds, char *at, i64 offset, i64 column, i64 stride, i64 channels) {
-  if (VEC > 1) return put_some<VEC>(dtype, adds, at, offset + column, r, channels - column);
+template <bool ALIGNED>
+inline void put_row(real (&r)[VEC], int dtype, bool adds, char *at, i64 offset, i64 column, i64 stride, i64 left) {
+  if (VEC > 1) return put_some<VEC, ALIGNED>(dtype, adds, at, offset + column, r, left);
   put(dtype, adds, at, offset + column * stride, r[0]);
 }
-#define PUT_ROW(s, offset, column, r) put_row(r, DTYPE(s), ADDS(s), AT(s), offset, column, CHANNEL_STRIDE(s), CHANNELS)
 
 #if !BACKWARD
-KERNEL(embedding_forward, 256) {
+template <bool ALIGNED> inline void copy_rows(const args &a) {
   const i64 first = (i64)blockIdx.x * blockDim.y * UNROLL + threadIdx.y;
   i64 word[UNROLL];
 #pragma unroll
@@ -49,8 +56,15 @@ KERNEL(embedding_forward, 256) {
     }
   }
 }
+
+KERNEL(embedding_forward, 256) {
+  if (EVEN && ON_WORDS(W) && ON_WORDS(Y))
+    copy_rows<true>(a);
+  else
+    copy_rows<false>(a);
+}
 #else
-/* ---- the lists ---------------------------------------------------------------------------------------------------- */
+/* ---- the lists ------------------------------------------------------------------------------------------------ */
 #define counts       ((u64 *)COUNT)       /* (V): tokens that name it                             */
 #define starts       ((u64 *)START)       /* (V): where its list begins                           */
 #define first_pieces ((u64 *)FIRST_PIECE) /* (V): and its pieces, if it has more than one         */
@@ -131,8 +145,9 @@ KERNEL(embedding_collect, 256) {
   }
 }
 
-/* ---- the sums ----------------------------------------------------------------------------------------------------- */
+/* ---- the sums ------------------------------------------------------------------------------------------------- */
 /* Of column c of dy over `count` tokens of a list: UNROLL at a time, those sums with Kahan's correction */
+template <bool ALIGNED>
 inline void sum_tokens(const args &a, real (&out)[VEC], const i64 *list, i64 count, i64 c) {
   long_sum sum[VEC];
   for (int k = 0; k < VEC; k++) sum[k].clear();
@@ -153,16 +168,25 @@ inline void sum_tokens(const args &a, real (&out)[VEC], const i64 *list, i64 cou
   for (int k = 0; k < VEC; k++) out[k] = sum[k].total;
 }
 
-KERNEL(embedding_pieces, 256) {
+#define ALIGNED_ROWS (EVEN && ON_WORDS(DW) && ON_WORDS(DY))
+
+template <bool ALIGNED> inline void put_pieces(const args &a) {
   for (i64 p = GROUP; p < (i64)cursors[1]; p += (i64)gridDim.x * blockDim.y) {
     const i64 word = piece_words[p], from = (p - (i64)first_pieces[word]) * PIECE;
     const i64 count = min((i64)counts[word] - from, (i64)PIECE);
     FOR_COLUMNS(c) {
       real sum[VEC];
-      sum_tokens(a, sum, sorted + starts[word] + from, count, c);
+      sum_tokens<ALIGNED>(a, sum, sorted + starts[word] + from, count, c);
       for (int k = 0; k < VEC && c + k < CHANNELS; k++) ((real *)PIECE_SUM)[p * CHANNELS + c + k] = sum[k];
     }
   }
+}
+
+KERNEL(embedding_pieces, 256) {
+  if (ALIGNED_ROWS)
+    put_pieces<true>(a);
+  else
+    put_pieces<false>(a);
 }
 
 inline void sum_pieces(const args &a, real (&out)[VEC], i64 word, i64 pieces, i64 c) {
@@ -176,7 +200,7 @@ inline void sum_pieces(const args &a, real (&out)[VEC], i64 word, i64 pieces, i6
   }
 }
 
-KERNEL(embedding_backward, 256) {
+template <bool ALIGNED> inline void put_words(const args &a) {
   for (i64 v = GROUP; v < WORDS; v += (i64)gridDim.x * blockDim.y) {
     const i64 count = counts[v];
     if (count == 0 && ADDS(DW)) continue;
@@ -185,9 +209,16 @@ KERNEL(embedding_backward, 256) {
       if (count > PIECE)
         sum_pieces(a, sum, v, (count + PIECE - 1) / PIECE, c);
       else
-        sum_tokens(a, sum, sorted + (count ? starts[v] : 0), count, c);
+        sum_tokens<ALIGNED>(a, sum, sorted + (count ? starts[v] : 0), count, c);
       PUT_ROW(DW, v * WORD_STRIDE, c, sum);
     }
   }
+}
+
+KERNEL(embedding_backward, 256) {
+  if (ALIGNED_ROWS)
+    put_words<true>(a);
+  else
+    put_words<false>(a);
 }
 #endif

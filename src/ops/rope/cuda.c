@@ -14,6 +14,19 @@ static int64_t vector_of(const cuda_plan *k, const rope_recipe *r) {
   return r->dims / 2 % vec == 0 ? vec : 1;
 }
 
+/* Every row begins at a multiple of 16 bytes where the first does. */
+static bool rows_are_even(const cuda_plan *k, const rope_recipe *r) {
+  static const int slots[] = {X, Y, AMBI_GRAD(X), AMBI_GRAD(Y)};
+  for (int i = 0; i < 4; i++) {
+    int s = slots[i];
+    int64_t bytes = reads_slot(k->p, s) || writes_slot(k->p, s) ? dtype_bytes(k->p->t[s].dtype) : 0;
+    if (r->batch_stride[s] * bytes % 16 || r->row_stride[s] * bytes % 16) return false;
+    for (int axis = 0; axis < r->heads.ndim; axis++)
+      if (r->heads.stride[s][axis] * bytes % 16) return false;
+  }
+  return true;
+}
+
 static void say_strides(cuda_plan *k, const rope_recipe *r) {
   const ambi_tensor *positions = &k->p->t[POSITIONS];
   bool given = reads_slot(k->p, POSITIONS);
@@ -38,6 +51,7 @@ static ambi_status plan(cuda_plan *k) {
   k->variant = k->special ? "table" : "general";
   say_strides(k, r);
   cuda_fix(k, "VEC", vec);
+  cuda_fix(k, "EVEN", k->special && rows_are_even(k, r));
   cuda_fix(k, "HEADS_EACH", HEADS_EACH);
   cuda_fix(k, "TABLE_ROWS", TABLE_ROWS);
   cuda_fix(k, "INTERLEAVED", k->p->op.u.rope.interleaved);

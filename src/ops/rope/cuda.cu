@@ -10,7 +10,7 @@
 #define TO   Y
 #endif
 
-/* ---- the table: (B L, 2, HALF), cos, then sin ------------------------------------------------------------------- */
+/* ---- the table: (B L, 2, HALF), cos, then sin --------------------------------------------------------------- */
 inline double frequency_at(const args &a, i64 i) {
   if (!HAS(FREQUENCIES)) return pow(THETA, -2 * (double)i / (double)DIMS);
   return DTYPE(FREQUENCIES) == F64 ? ((const double *)AT(FREQUENCIES))[i * FREQUENCY_STRIDE]
@@ -40,7 +40,7 @@ KERNEL(rope_table, 256) {
   }
 }
 
-/* ---- rows --------------------------------------------------------------------------------------------------------- */
+/* ---- rows ----------------------------------------------------------------------------------------------------- */
 /* Where row number `row` of (B, L) begins in a head */
 #define OFFSET(s, row, head) (row_offset(row, LENGTH, BATCH_STRIDE(s), ROW_STRIDE(s)) + HEAD_OFFSET(s, head))
 
@@ -53,17 +53,22 @@ inline i64 row_offset(i64 row, i64 length, i64 batch_stride, i64 row_stride) {
 #define FIRST(i)  (INTERLEAVED ? 2 * (i) : (i))
 #define SECOND(i) (INTERLEAVED ? 2 * (i) + VEC : (i) + HALF)
 
+/* In a template of ALIGNED: VEC channels */
+template <bool ALIGNED>
 inline void get_channels(real (&r)[VEC], int dtype, const char *at, i64 offset, i64 channel, i64 stride) {
-  if (VEC > 1) return load_all<VEC>(r, dtype, at, offset + channel);
+  if (VEC > 1) return load_all<VEC, ALIGNED>(r, dtype, at, offset + channel);
   r[0] = load(dtype, at, offset + channel * stride);
 }
-#define GET_CHANNELS(r, s, offset, channel) get_channels(r, DTYPE(s), AT(s), offset, channel, CHANNEL_STRIDE(s))
+#define GET_CHANNELS(r, s, offset, channel) \
+  get_channels<ALIGNED>(r, DTYPE(s), AT(s), offset, channel, CHANNEL_STRIDE(s))
 
+template <bool ALIGNED>
 inline void put_channels(real (&r)[VEC], int dtype, bool adds, char *at, i64 offset, i64 channel, i64 stride) {
-  if (VEC > 1) return put_some<VEC>(dtype, adds, at, offset + channel, r, VEC);
+  if (VEC > 1) return put_some<VEC, ALIGNED>(dtype, adds, at, offset + channel, r, VEC);
   put(dtype, adds, at, offset + channel * stride, r[0]);
 }
-#define PUT_CHANNELS(s, offset, channel, r) put_channels(r, DTYPE(s), ADDS(s), AT(s), offset, channel, CHANNEL_STRIDE(s))
+#define PUT_CHANNELS(s, offset, channel, r) \
+  put_channels<ALIGNED>(r, DTYPE(s), ADDS(s), AT(s), offset, channel, CHANNEL_STRIDE(s))
 
 struct turn {
   real cosine[VEC], sine[VEC];
@@ -82,6 +87,7 @@ inline void rotate(real (&one)[VEC], real (&two)[VEC], const turn &by) {
   }
 }
 
+template <bool ALIGNED>
 inline void rotate_heads(const args &a, i64 row, i64 i, i64 first, const turn &by) {
   real one[HEADS_EACH][VEC], two[HEADS_EACH][VEC];
 #pragma unroll
@@ -101,17 +107,24 @@ inline void rotate_heads(const args &a, i64 row, i64 i, i64 first, const turn &b
   }
 }
 
-KERNEL(rope_rotate, 256) {
+template <bool ALIGNED> inline void rotate_all(const args &a) {
   const i64 vectors = HALF / VEC;
   for (i64 n = (i64)blockIdx.x * 256 + threadIdx.x; n < POSITIONED * vectors; n += (i64)gridDim.x * 256) {
     const i64 row = quotient(n, vectors), i = (n - row * vectors) * VEC;
     const real *table = (const real *)TABLE + row * 2 * HALF + i;
     turn by;
-    load_all<VEC>(by.cosine, COMPUTE_F64 ? F64 : F32, table, 0);
-    load_all<VEC>(by.sine, COMPUTE_F64 ? F64 : F32, table, HALF);
+    load_all<VEC, ALIGNED>(by.cosine, COMPUTE_F64 ? F64 : F32, table, 0);
+    load_all<VEC, ALIGNED>(by.sine, COMPUTE_F64 ? F64 : F32, table, HALF);
     for (i64 head = blockIdx.y * HEADS_EACH; head < HEADS; head += gridDim.y * HEADS_EACH)
-      rotate_heads(a, row, i, head, by);
+      rotate_heads<ALIGNED>(a, row, i, head, by);
   }
+}
+
+KERNEL(rope_rotate, 256) {
+  if (EVEN && ON_WORDS(FROM) && ON_WORDS(TO))
+    rotate_all<true>(a);
+  else
+    rotate_all<false>(a);
 }
 
 /* Channels from DIMS on */
