@@ -2,9 +2,9 @@
 #include "backends/cuda/pointwise.h"
 
 enum { G = AMBI_GRAD_NORM_G, DG = AMBI_GRAD(AMBI_GRAD_NORM_G), THREADS = 256, UNROLL = 4 };
-enum {
-  MOST_PARTS = 1056
-}; /* 8 blocks to each of an H200's multiprocessors; the same everywhere, as sums depend on it */
+
+/* 4 blocks to each of an H200's multiprocessors, all at work at once; the same everywhere, as sums depend on it. */
+enum { MOST_PARTS = 528 };
 
 extern const char grad_norm_cu[];
 

@@ -4,7 +4,7 @@
 #include "ops/rope/op.h"
 
 enum { X = AMBI_ROPE_X, POSITIONS = AMBI_ROPE_POSITIONS, FREQUENCIES = AMBI_ROPE_FREQUENCIES, Y = AMBI_ROPE_Y };
-enum { THREADS = 256, TABLE_ROWS = 16, HEADS_EACH = 4 };
+enum { THREADS = 256, TABLE_ROWS = 4, HEADS_EACH = 4 };
 
 extern const char rope_cu[];
 

@@ -18,9 +18,29 @@ inline double frequency_at(const args &a, i64 i) {
 }
 
 inline double position_at(const args &a, i64 row) {
-  const i64 batch = row / LENGTH, l = row - batch * LENGTH;
+  const i64 batch = quotient(row, LENGTH), l = row - batch * LENGTH;
   if (!HAS(POSITIONS)) return (double)FIRST_POSITION + (double)l;
   return (double)load_integer(DTYPE(POSITIONS), AT(POSITIONS), batch * POSITION_BATCH_STRIDE + l * POSITION_STRIDE);
+}
+
+/* In f32, angles of at most 2^20: r = angle - n pi/2 in double, the rest in f32. pi/2 is a head of 33 bits, whose
+ * multiples are exact, and a tail. */
+inline void turn_by(double angle, real *cosine, real *sine) {
+#if !COMPUTE_F64
+  if (fabs(angle) <= 1048576.0) {
+    const double n = rint(angle * 0.63661977236758134);
+    const int quarters = (int)n;
+    float s, c;
+    sincosf((float)((angle - n * 1.5707963267341256) - n * 6.0771005065061922e-11), &s, &c);
+    const float along = quarters & 1 ? s : c, across = quarters & 1 ? c : s;
+    *cosine = (quarters + 1) & 2 ? -along : along; /* c, -s, -c, s */
+    *sine = quarters & 2 ? -across : across;       /* s, c, -s, -c */
+    return;
+  }
+#endif
+  double s, c;
+  sincos(angle, &s, &c);
+  *cosine = (real)c, *sine = (real)s;
 }
 
 /* 32 of i by 8 TABLE_ROWS rows to a block: a thread needs one frequency. */
@@ -31,11 +51,9 @@ KERNEL(rope_table, 256) {
     if (i >= HALF) continue;
     const double frequency = frequency_at(a, i);
     for (i64 row = first + threadIdx.y; row < min(first + 8 * TABLE_ROWS, POSITIONED); row += 8) {
-      double sine, cosine;
-      sincos(position_at(a, row) * frequency, &sine, &cosine);
-      real *out = (real *)TABLE + row * 2 * HALF + i;
-      out[0] = (real)cosine;
-      out[HALF] = (real)(BACKWARD ? -sine : sine);
+      real *out = (real *)TABLE + row * 2 * HALF + i, sine;
+      turn_by(position_at(a, row) * frequency, out, &sine);
+      out[HALF] = BACKWARD ? -sine : sine;
     }
   }
 }
