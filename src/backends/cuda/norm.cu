@@ -22,6 +22,24 @@ inline source source_of(const args &a, i64 row) {
   return from;
 }
 
+#if KEEP && !BACKWARD
+/* s of a thread's chunk, kept as it lies in memory; as reals where it is a sum. */
+struct held {
+  RAW(X) packed;
+  real sum[VEC];
+  void load(const args &a, i64 row, i64 column) {
+    if (HAS(RESIDUAL))
+      source_of(a, row).get(sum, column, COLS);
+    else
+      load_raw(packed, LINE(X, row), column, COLS);
+  }
+  void get(const args &a, real (&v)[VEC]) const {
+    if (!HAS(RESIDUAL)) return unpack(v, packed, DTYPE(X));
+    for (int k = 0; k < VEC; k++) v[k] = sum[k];
+  }
+};
+#endif
+
 /* 1 / sqrt(mean of squares + eps); in double where eps may be too small for a real */
 inline real rstd(real squares, i64 cols, double eps) {
   const real mean = squares / (real)cols, v = mean + (real)eps;

@@ -31,56 +31,87 @@ inline real total(const real (&x)[VEC]) {
 }
 
 #if !BACKWARD
-/* y = c r w + b, at a thread's chunk */
-inline void put_y(const args &a, i64 row, i64 column, const real (&c)[VEC], real r) {
-  real w[VEC], b[VEC];
-  get_vector(w, VECTOR(W), 1, column, COLS);
-  get_vector(b, VECTOR(B), 0, column, COLS);
-  for (int k = 0; k < VEC; k++) w[k] = c[k] * r * w[k] + b[k];
-  put_line(LINE(Y, row), column, w, COLS);
+inline real row_sum(real sum, real (&room)[2][1][32], int &turn) {
+  real v[1] = {sum};
+  group_sums<GROUP>(v, room, turn);
+  return v[0];
 }
 
-KERNEL(layernorm_forward, GROUP * GROUPS, COMPUTE_F64 ? 1 : 1536 / (GROUP * GROUPS)) {
+inline void put_statistics(const args &a, i64 row, real m, real r) {
+  if (HAS(MEAN) && threadIdx.x == 0) PUT(MEAN, ROW_OFFSET(MEAN, row), m);
+  if (HAS(RSTD) && threadIdx.x == 0) PUT(RSTD, ROW_OFFSET(RSTD, row), r);
+}
+
+#if KEEP
+KERNEL(layernorm_forward, GROUP * GROUPS, COMPUTE_F64 ? 1 : 1280 / (GROUP * GROUPS)) {
+  __shared__ real room[2][1][32];
+  int turn = 0;
+  for (i64 row = FIRST_ROW; row < ROWS; row += ROW_STEP) {
+    held s[KEPT];
+    RAW(W) w[KEPT];
+    RAW(B) b[KEPT];
+    real c[VEC], sum = 0, squares = 0;
+#pragma unroll
+    for (int j = 0; j < CHUNKS; j++) {
+      s[j].load(a, row, COLUMN(j));
+      if (HAS(W)) load_raw(w[j], VECTOR(W), COLUMN(j), COLS); /* under way while the row is summed */
+      if (HAS(B)) load_raw(b[j], VECTOR(B), COLUMN(j), COLS);
+    }
+#pragma unroll
+    for (int j = 0; j < CHUNKS; j++) s[j].get(a, c), sum += total(c);
+    const real m = row_sum(sum, room, turn) / (real)COLS;
+#pragma unroll
+    for (int j = 0; j < CHUNKS; j++) {
+      s[j].get(a, c);
+      centre(c, m, COLUMN(j), COLS);
+      squares += dot(c, c);
+    }
+    const real r = rstd(row_sum(squares, room, turn), COLS, EPS);
+    put_statistics(a, row, m, r);
+#pragma unroll
+    for (int j = 0; j < CHUNKS; j++) {
+      real weight[VEC], bias[VEC];
+      s[j].get(a, c);
+      if (HAS(W)) unpack(weight, w[j], DTYPE(W));
+      if (HAS(B)) unpack(bias, b[j], DTYPE(B));
+      put_line(LINE(SUM, row), COLUMN(j), c, COLS);
+      for (int k = 0; k < VEC; k++) c[k] = (c[k] - m) * r * (HAS(W) ? weight[k] : (real)1) + (HAS(B) ? bias[k] : (real)0);
+      put_line(LINE(Y, row), COLUMN(j), c, COLS);
+    }
+  }
+}
+#else
+KERNEL(layernorm_forward, GROUP * GROUPS) {
   __shared__ real room[2][1][32];
   int turn = 0;
   for (i64 row = FIRST_ROW; row < ROWS; row += ROW_STEP) {
     const source from = source_of(a, row);
-    real s[KEPT][VEC], sum[1];
+    real c[VEC], w[VEC], b[VEC];
     long_sum values, squares;
     values.clear(), squares.clear();
-#pragma unroll(KEPT)
-    for (int j = 0; j < CHUNKS; j++) {
-      from.get(s[KEEP ? j : 0], COLUMN(j), COLS);
-      values.add(total(s[KEEP ? j : 0]));
+    for (i64 j = 0; j < CHUNKS; j++) {
+      from.get(c, COLUMN(j), COLS);
+      values.add(total(c));
     }
-    sum[0] = values.total;
-    group_sums<GROUP>(sum, room, turn);
-    const real m = sum[0] / (real)COLS;
-#pragma unroll(KEPT)
-    for (int j = 0; j < CHUNKS; j++) {
-      real(&c)[VEC] = s[KEEP ? j : 0];
-      if (!KEEP) from.get(c, COLUMN(j), COLS);
-      if (KEEP) put_line(LINE(SUM, row), COLUMN(j), c, COLS);
+    const real m = row_sum(values.total, room, turn) / (real)COLS;
+    for (i64 j = 0; j < CHUNKS; j++) {
+      from.get(c, COLUMN(j), COLS);
       centre(c, m, COLUMN(j), COLS);
       squares.add(dot(c, c));
     }
-    sum[0] = squares.total;
-    group_sums<GROUP>(sum, room, turn);
-    const real r = rstd(sum[0], COLS, EPS);
-    if (HAS(MEAN) && threadIdx.x == 0) PUT(MEAN, ROW_OFFSET(MEAN, row), m);
-    if (HAS(RSTD) && threadIdx.x == 0) PUT(RSTD, ROW_OFFSET(RSTD, row), r);
-#pragma unroll(KEPT)
-    for (int j = 0; j < CHUNKS; j++) {
-      real(&c)[VEC] = s[KEEP ? j : 0];
-      if (!KEEP) {
-        from.get(c, COLUMN(j), COLS);
-        put_line(LINE(SUM, row), COLUMN(j), c, COLS);
-        centre(c, m, COLUMN(j), COLS);
-      }
-      put_y(a, row, COLUMN(j), c, r);
+    const real r = rstd(row_sum(squares.total, room, turn), COLS, EPS);
+    put_statistics(a, row, m, r);
+    for (i64 j = 0; j < CHUNKS; j++) {
+      from.get(c, COLUMN(j), COLS);
+      get_vector(w, VECTOR(W), 1, COLUMN(j), COLS);
+      get_vector(b, VECTOR(B), 0, COLUMN(j), COLS);
+      put_line(LINE(SUM, row), COLUMN(j), c, COLS);
+      for (int k = 0; k < VEC; k++) c[k] = (c[k] - m) * r * w[k] + b[k];
+      put_line(LINE(Y, row), COLUMN(j), c, COLS);
     }
   }
 }
+#endif
 #else
 /* What ds needs of a row; pull = r^2 mean(g c). */
 struct factors {

@@ -29,7 +29,7 @@ static ambi_status plan(cuda_plan *k) {
   if (is_backward(k->p))
     plan_backward(k, r);
   else
-    cuda_launch(k, "rmsnorm_forward", cuda_row_blocks(k, r, 2048), 1, r.group, r.groups, 0);
+    cuda_launch(k, "rmsnorm_forward", ceil_div(r.rows, r.groups), 1, r.group, r.groups, 0);
   return AMBI_OK;
 }
 

@@ -12,38 +12,71 @@ inline void get_weight(real (&r)[VEC], const line &w, real offset, i64 column, i
 }
 
 #if !BACKWARD
+/* y = s r (w + offset), and s itself, at a thread's chunk */
+inline void put_y(const args &a, i64 row, i64 column, real (&s)[VEC], real (&weight)[VEC], real r) {
+  for (int k = 0; k < VEC; k++) weight[k] *= CAST ? rounded(DTYPE(X), s[k] * r) : s[k] * r;
+  put_line(LINE(SUM, row), column, s, COLS);
+  put_line(LINE(Y, row), column, weight, COLS);
+}
+
+inline real row_rstd(const args &a, i64 row, real squares, real (&room)[2][1][32], int &turn) {
+  real v[1] = {squares};
+  group_sums<GROUP>(v, room, turn);
+  const real r = rstd(v[0], COLS, EPS);
+  if (HAS(RSTD) && threadIdx.x == 0) PUT(RSTD, ROW_OFFSET(RSTD, row), r);
+  return r;
+}
+
+#if KEEP
 KERNEL(rmsnorm_forward, GROUP * GROUPS, COMPUTE_F64 ? 1 : 1536 / (GROUP * GROUPS)) {
   __shared__ real room[2][1][32];
   int turn = 0;
-  const line w = VECTOR(W);
   for (i64 row = FIRST_ROW; row < ROWS; row += ROW_STEP) {
-    const source from = source_of(a, row);
-    const line y = LINE(Y, row), sum = LINE(SUM, row);
-    real s[KEPT][VEC], weight[VEC], out[VEC];
-    long_sum squares;
-    squares.clear();
-#pragma unroll(KEPT)
+    held s[KEPT];
+    RAW(W) w[KEPT];
+    real v[VEC], weight[VEC], squares = 0;
+#pragma unroll
     for (int j = 0; j < CHUNKS; j++) {
-      real part = 0;
-      from.get(s[KEEP ? j : 0], COLUMN(j), COLS);
-      for (int k = 0; k < VEC; k++) part += s[KEEP ? j : 0][k] * s[KEEP ? j : 0][k];
-      squares.add(part);
+      s[j].load(a, row, COLUMN(j));
+      if (HAS(W)) load_raw(w[j], VECTOR(W), COLUMN(j), COLS); /* under way while the row is summed */
     }
-    real sum_of[1] = {squares.total};
-    group_sums<GROUP>(sum_of, room, turn);
-    const real r = rstd(sum_of[0], COLS, EPS);
-    if (HAS(RSTD) && threadIdx.x == 0) PUT(RSTD, ROW_OFFSET(RSTD, row), r);
-#pragma unroll(KEPT)
+#pragma unroll
     for (int j = 0; j < CHUNKS; j++) {
-      real(&v)[VEC] = s[KEEP ? j : 0];
-      if (!KEEP) from.get(v, COLUMN(j), COLS);
-      get_weight(weight, w, OFFSET, COLUMN(j), COLS);
-      for (int k = 0; k < VEC; k++) out[k] = (CAST ? rounded(DTYPE(X), v[k] * r) : v[k] * r) * weight[k];
-      put_line(sum, COLUMN(j), v, COLS);
-      put_line(y, COLUMN(j), out, COLS);
+      s[j].get(a, v);
+      for (int k = 0; k < VEC; k++) squares += v[k] * v[k];
+    }
+    const real r = row_rstd(a, row, squares, room, turn);
+#pragma unroll
+    for (int j = 0; j < CHUNKS; j++) {
+      s[j].get(a, v);
+      if (HAS(W)) unpack(weight, w[j], DTYPE(W));
+      for (int k = 0; k < VEC; k++) weight[k] = HAS(W) ? weight[k] + OFFSET : (real)1;
+      put_y(a, row, COLUMN(j), v, weight, r);
     }
   }
 }
+#else
+KERNEL(rmsnorm_forward, GROUP * GROUPS) {
+  __shared__ real room[2][1][32];
+  int turn = 0;
+  for (i64 row = FIRST_ROW; row < ROWS; row += ROW_STEP) {
+    const source from = source_of(a, row);
+    real s[VEC], weight[VEC];
+    long_sum squares;
+    squares.clear();
+    for (i64 j = 0; j < CHUNKS; j++) {
+      from.get(s, COLUMN(j), COLS);
+      for (int k = 0; k < VEC; k++) squares.add(s[k] * s[k]);
+    }
+    const real r = row_rstd(a, row, squares.total, room, turn);
+    for (i64 j = 0; j < CHUNKS; j++) {
+      from.get(s, COLUMN(j), COLS);
+      get_weight(weight, VECTOR(W), OFFSET, COLUMN(j), COLS);
+      put_y(a, row, COLUMN(j), s, weight, r);
+    }
+  }
+}
+#endif
 #else
 /* ds of one row, given r and pull = r^3 mean(g s), at a thread's chunk */
 inline void put_ds(const args &a, i64 row, i64 column, const real (&s)[VEC], const real (&g)[VEC], real r, real pull) {
