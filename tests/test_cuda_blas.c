@@ -1,0 +1,188 @@
+/* test_cuda_blas.c -- what ambi tells cuBLASLt: matrices dense along either axis, padded or not, with and without a
+ * bias, added to or not; and what it keeps from it. cuBLASLt is a stand-in (fakecuda/blas.c).
+ *
+ * Values are small whole numbers, so that every sum is exact. */
+#include <dlfcn.h>
+#include <stdlib.h>
+
+#include "test.h"
+
+enum { X = AMBI_LINEAR_X, W = AMBI_LINEAR_W, B = AMBI_LINEAR_B, Y = AMBI_LINEAR_Y };
+enum { DX = AMBI_GRAD(X), DW = AMBI_GRAD(W), DB = AMBI_GRAD(B), DY = AMBI_GRAD(Y) };
+enum { ROOM = 1024, NOTHING = 99 }; /* floats of every slot; what they hold where nothing was written */
+
+typedef enum { DENSE, PADDED, COLUMNS, PADDED_COLUMNS, SPREAD, LAYOUTS } layout; /* SPREAD: dense along no axis */
+
+static ambi_tensor matrix(layout how, int64_t rows, int64_t cols) {
+  ambi_tensor t = ambi_dense(AMBI_F32, 2, (int64_t[]){rows, cols});
+  const int64_t strides[LAYOUTS][2] = {[DENSE] = {cols, 1},
+                                       [PADDED] = {cols + 3, 1},
+                                       [COLUMNS] = {1, rows},
+                                       [PADDED_COLUMNS] = {1, rows + 3},
+                                       [SPREAD] = {2 * cols + 1, 2}};
+  memcpy(t.stride, strides[how], sizeof strides[how]);
+  return t;
+}
+
+/* ---- a device, its memory and the stand-in -------------------------------------------------------------------------
+ */
+static ambi_device *dev;
+static ambi_stream *stream;
+static ambi_buf memory[AMBI_SLOTS], workspace;
+static int (*blas_calls)(void), (*blas_live)(void);
+
+static bool open_all(void) {
+  setenv("AMBI_CUDA_LIBRARIES", LIBRARIES "/libraries-blas", 1);
+  void *blas = dlopen(LIBRARIES "/libraries-blas/libcublasLt.so", RTLD_NOW | RTLD_LOCAL);
+  if (!CHECK(blas != NULL, "there is a stand-in for cuBLASLt")) return false;
+  *(void **)&blas_calls = dlsym(blas, "fakeblas_calls");
+  *(void **)&blas_live = dlsym(blas, "fakeblas_live");
+  bool ok = CHECK_OK(ambi_device_open("cuda", &(ambi_device_options){.cache_dir = ""}, &dev)) &&
+            CHECK_OK(ambi_stream_create(dev, NULL, &stream)) && CHECK_OK(ambi_alloc(dev, 1 << 20, &workspace));
+  for (int s = 0; s < AMBI_SLOTS && ok; s++) ok = CHECK_OK(ambi_alloc(dev, ROOM * sizeof(float), &memory[s]));
+  return ok;
+}
+
+static void close_all(void) {
+  for (int s = 0; s < AMBI_SLOTS; s++) ambi_free(dev, memory[s]);
+  ambi_free(dev, workspace);
+  ambi_stream_destroy(stream);
+  ambi_device_close(dev);
+  CHECK(blas_live() == 0, "%d objects of cuBLASLt are left", blas_live());
+}
+
+/* ---- one product ------------------------------------------------------------------------------------------------- */
+typedef struct {
+  int64_t M, N, K;
+  int c; /* Y, DX or DW: the slot that is written */
+  layout a, b, to;
+  bool bias, adds;
+  int64_t skew; /* floats that every slot begins late */
+} trial;
+
+static float value(int slot, int64_t i, int64_t j) { return (float)((slot * 5 + i * 7 + j * 3) % 5 - 2); }
+
+static ambi_op op_of(const trial *t) {
+  ambi_op op = {.kind = AMBI_LINEAR, .pass = t->c == Y ? AMBI_FORWARD : AMBI_BACKWARD};
+  op.t[X] = matrix(t->c == Y ? t->a : t->c == DW ? t->b : DENSE, t->M, t->K);
+  op.t[W] = matrix(t->c == Y || t->c == DX ? t->b : DENSE, t->N, t->K);
+  op.t[Y] = matrix(t->c == Y ? t->to : t->a, t->M, t->N);
+  if (t->bias) op.t[B] = ambi_dense(AMBI_F32, 1, &t->N);
+  if (t->c == Y) return op;
+  op.want = AMBI_BIT(t->c - AMBI_MAX_PRIMALS);
+  op.accumulate = t->adds ? op.want : 0;
+  op.grad[Y] = op.t[Y];
+  if (t->c == DX) op.grad[X] = matrix(t->to, t->M, t->K);
+  if (t->c == DW) op.grad[W] = matrix(t->to, t->N, t->K);
+  return op;
+}
+
+static float expected(const trial *t, int64_t i, int64_t j) {
+  float sum = t->adds ? value(t->c, i, j) : t->bias && t->c == Y ? value(B, j, 0) : 0;
+  if (t->c == Y)
+    for (int64_t k = 0; k < t->K; k++) sum += value(X, i, k) * value(W, j, k);
+  if (t->c == DX)
+    for (int64_t n = 0; n < t->N; n++) sum += value(DY, i, n) * value(W, n, j);
+  if (t->c == DW)
+    for (int64_t m = 0; m < t->M; m++) sum += value(DY, m, i) * value(X, m, j);
+  return sum;
+}
+
+static ambi_buf place(const trial *t, int slot) {
+  ambi_buf b = memory[slot];
+  b.offset += (uint64_t)t->skew * sizeof(float);
+  return b;
+}
+
+static void fill(const trial *t, int slot, const ambi_tensor *x, bool known) {
+  float data[ROOM];
+  for (int i = 0; i < ROOM; i++) data[i] = NOTHING;
+  for (int64_t i = 0; i < x->shape[0] && known; i++)
+    for (int64_t j = 0; j < (x->ndim > 1 ? x->shape[1] : 1); j++)
+      data[i * x->stride[0] + (x->ndim > 1 ? j * x->stride[1] : 0)] = value(slot, i, j);
+  CHECK_OK(ambi_upload(stream, place(t, slot), data, (ROOM - 8) * sizeof(float)));
+  CHECK_OK(ambi_stream_wait(stream));
+}
+
+/* Elements are as expected, and nothing between them was touched. */
+static void compare(const trial *t, const ambi_tensor *c) {
+  float data[ROOM];
+  int wrong = 0, elements = 0, untouched = 0;
+  CHECK_OK(ambi_download(stream, data, place(t, t->c), (ROOM - 8) * sizeof(float)));
+  CHECK_OK(ambi_stream_wait(stream));
+  for (int64_t i = 0; i < c->shape[0]; i++)
+    for (int64_t j = 0; j < c->shape[1]; j++, elements++) {
+      float *at = &data[i * c->stride[0] + j * c->stride[1]];
+      wrong += *at != expected(t, i, j);
+      *at = NOTHING;
+    }
+  for (int i = 0; i < ROOM - 8; i++) untouched += data[i] == NOTHING;
+  CHECK(wrong == 0 && untouched == ROOM - 8,
+        "slot %d, %d x %d x %d, layouts %d %d %d, bias %d, adds %d, skew %d: %d of %d are wrong, %d strays", t->c,
+        (int)t->M, (int)t->N, (int)t->K, t->a, t->b, t->to, t->bias, t->adds, (int)t->skew, wrong, elements,
+        ROOM - 8 - untouched);
+}
+
+static void run(const trial *t, bool by_blas) {
+  ambi_op op = op_of(t);
+  ambi_plan *plan = NULL;
+  ambi_buf slots[AMBI_SLOTS] = {{0}};
+  if (!CHECK_OK(ambi_plan_create(dev, &op, &plan))) return;
+  ambi_plan_info info;
+  CHECK_OK(ambi_plan_get_info(plan, &info));
+  for (int s = 0; s < AMBI_SLOTS; s++) {
+    ambi_tensor x = ambi_plan_tensor(plan, s);
+    slots[s] = place(t, s);
+    if (x.dtype != AMBI_NONE) fill(t, s, &x, (info.reads & AMBI_BIT(s)) || t->adds);
+  }
+  int before = blas_calls();
+  CHECK_OK(ambi_run(plan, stream, slots, AMBI_SLOTS, workspace));
+  CHECK(blas_calls() - before == by_blas, "slot %d, layouts %d %d %d: %d calls of cuBLASLt instead of %d", t->c, t->a,
+        t->b, t->to, blas_calls() - before, by_blas);
+  ambi_tensor c = ambi_plan_tensor(plan, t->c);
+  compare(t, &c);
+  ambi_plan_destroy(plan);
+}
+
+/* ---- many -----------------------------------------------------------------------------------------------------------
+ */
+/* Every layout, in turn spread out, which is not for cuBLASLt; nor is a bias across columns. */
+static void test_layouts(int c) {
+  for (int i = 0; i < LAYOUTS * LAYOUTS * LAYOUTS; i++)
+    for (int more = 0; more < 2; more++) {
+      trial t = {.M = 5, .N = 6, .K = 7, .c = c};
+      t.a = (layout)(i % LAYOUTS), t.b = (layout)(i / LAYOUTS % LAYOUTS), t.to = (layout)(i / LAYOUTS / LAYOUTS);
+      t.bias = c == Y && more, t.adds = c != Y && more;
+      bool dense = t.a != SPREAD && t.b != SPREAD && t.to != SPREAD;
+      run(&t, dense && !(t.bias && t.to >= COLUMNS));
+    }
+}
+
+static void test_sizes(int c) {
+  static const int64_t sizes[][3] = {{1, 1, 1}, {1, 6, 7}, {5, 1, 7}, {5, 6, 1}, {1, 1, 9}, {9, 1, 1}, {1, 9, 1}};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    for (layout how = DENSE; how < SPREAD; how++) {
+      trial t = {.M = sizes[i][0], .N = sizes[i][1], .K = sizes[i][2], .c = c, .a = how, .b = how};
+      run(&t, true);
+    }
+}
+
+static void test_misaligned(void) {
+  for (int64_t skew = 0; skew <= 4; skew++)
+    for (int i = 0; i < 3; i++) {
+      trial t = {.M = 5, .N = 6, .K = 7, .c = (const int[]){Y, DX, DW}[i], .skew = skew};
+      run(&t, skew % 4 == 0);
+    }
+}
+
+int main(void) {
+  if (open_all()) {
+    for (int i = 0; i < 3; i++) {
+      test_layouts((const int[]){Y, DX, DW}[i]);
+      test_sizes((const int[]){Y, DX, DW}[i]);
+    }
+    test_misaligned();
+    close_all();
+  }
+  return test_done();
+}
