@@ -12,6 +12,9 @@ struct cuda_gemm {
   cuda_product p;
   blas_product *blas; /* NULL: always the text */
   void *function;     /* the text's kernel; NULL: there are no results */
+  void *sum;          /* .. and the one that adds up what was split */
+  int64_t splits;     /* of the sums, by the text */
+  uint64_t bytes;     /* of the workspace */
 };
 
 /* As gemm.cu declares it. */
@@ -20,6 +23,8 @@ typedef struct {
   int64_t m, n, k;
   cuda_matrix at_a, at_b, at_c;
   int64_t bias_dtype, bias_stride, adds;
+  uint64_t work;
+  int64_t splits;
 } gemm_args;
 
 /* ---- matrices -----------------------------------------------------------------------------------------------------
@@ -59,6 +64,7 @@ static ambi_status find_function(cuda_plan *k, cuda_gemm *g) {
   if (!source) return fail(AMBI_NO_MEMORY, "%s: no memory for its text", k->p->def->info.name);
   TRY(module_get(k->dev, source, false, &m));
   if (!k->source) k->source = m->source;
+  TRY(api_check(api, api->cuModuleGetFunction(&g->sum, m->handle, "gemm_sum"), "gemm_sum"));
   return api_check(api, api->cuModuleGetFunction(&g->function, m->handle, "gemm"), "gemm");
 }
 
@@ -67,13 +73,21 @@ static ambi_status find_function(cuda_plan *k, cuda_gemm *g) {
  */
 /* cuBLASLt adds up as it likes. Where few results are long sums, no time is lost by adding up with care. */
 static bool prefers_text(const cuda_plan *k, const cuda_product *p) {
-  enum { LONG_SUM = 16384, FEW_RESULTS = 4096 };
+  enum { LONG_SUM = 1024, FEW_RESULTS = 1024 };
   if (k->dev->special == SPECIAL_LARGE) return p->k > LONG_SUM && p->m < FEW_RESULTS && p->m * p->n < FEW_RESULTS;
   return k->dev->special == SPECIAL_NEVER;
 }
 
 enum { TILE = 64 };
 static int64_t tiles(const cuda_product *p) { return ceil_div(p->m, TILE) * ceil_div(p->n, TILE); }
+
+/* Enough blocks for all multiprocessors, if the sums are long enough. */
+static int64_t splits_of(const cuda_plan *k, const cuda_product *p) {
+  enum { LEAST_K = 256 };
+  int64_t wanted = 2 * (int64_t)k->dev->multiprocessors / tiles(p), most = p->k / LEAST_K;
+  int64_t splits = wanted < most ? wanted : most;
+  return splits < 1 ? 1 : splits;
+}
 
 ambi_status cuda_gemm_make(cuda_plan *k, const cuda_product *p, cuda_gemm **out) {
   cuda_gemm *g = calloc(1, sizeof *g);
@@ -85,6 +99,9 @@ ambi_status cuda_gemm_make(cuda_plan *k, const cuda_product *p, cuda_gemm **out)
     return fail(AMBI_UNSUPPORTED, "%s: a product of %lld x %lld is too large for a launch", k->p->def->info.name,
                 (long long)p->m, (long long)p->n);
   if (!prefers_text(k, p)) g->blas = blas_make(k->dev, p);
+  g->splits = splits_of(k, p);
+  if (g->splits > 1) g->bytes = (uint64_t)(g->splits * p->m * p->n * dtype_bytes(k->p->compute));
+  if (g->blas && blas_workspace(g->blas) > g->bytes) g->bytes = blas_workspace(g->blas);
   return find_function(k, g);
 }
 
@@ -93,7 +110,7 @@ void cuda_gemm_free(const cuda_device *d, cuda_gemm *g) {
   free(g);
 }
 
-uint64_t cuda_gemm_workspace(const cuda_gemm *g) { return g->blas ? blas_workspace(g->blas) : 0; }
+uint64_t cuda_gemm_workspace(const cuda_gemm *g) { return g->bytes; }
 
 const char *cuda_gemm_name(const cuda_gemm *g) { return g->blas ? "cuBLASLt" : "gemm"; }
 
@@ -103,11 +120,16 @@ static ambi_status run_text(const cuda_plan *k, const cuda_gemm *g, const cuda_o
                             void *stream) {
   const cuda_product *p = &g->p;
   const cuda_api *api = &k->dev->api;
-  gemm_args args = {at->a, at->b, at->bias, at->c,   p->m,           p->n,      p->k,
-                    p->a,  p->b,  p->c,     p->bias, p->bias_stride, accumulate};
+  gemm_args args = {at->a, at->b, at->bias, at->c,          p->m,       p->n,     p->k,     p->a,
+                    p->b,  p->c,  p->bias,  p->bias_stride, accumulate, at->work, g->splits};
   void *parameters[] = {&args};
-  return api_check(
-      api, api->cuLaunchKernel(g->function, (unsigned)tiles(p), 1, 1, 16, 16, 1, 0, stream, parameters, NULL), "gemm");
+  TRY(api_check(api,
+                api->cuLaunchKernel(g->function, (unsigned)tiles(p), (unsigned)g->splits, 1, 16, 16, 1, 0, stream,
+                                    parameters, NULL),
+                "gemm"));
+  if (g->splits == 1) return AMBI_OK;
+  unsigned blocks = (unsigned)ceil_div(p->m * p->n, 256);
+  return api_check(api, api->cuLaunchKernel(g->sum, blocks, 1, 1, 256, 1, 1, 0, stream, parameters, NULL), "gemm_sum");
 }
 
 ambi_status cuda_gemm_run(const cuda_plan *k, const cuda_gemm *g, const cuda_operands *at, bool accumulate,

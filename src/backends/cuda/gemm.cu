@@ -2,8 +2,10 @@
  *
  * A block of 16 x 16 threads makes 64 x 64 results, each thread 4 x 4 of them, 16 steps apart so that neighbours store
  * neighbours. Tiles of A and B, 16 deep, pass through shared memory as reals: strides and dtypes end there.
- * A sum runs over 64 k's at a time, and those sums are added with Kahan's correction.                               */
+ * A sum runs over 64 k's at a time, and those sums are added with Kahan's correction. Few results of long sums are split
+ * over more blocks: row blockIdx.y of the workspace gets the sums over some k's, and gemm_sum adds up the rows.      */
 enum { TILE_M = 64, TILE_N = 64, TILE_K = 16, SUM_K = 64, SIDE = 16, EACH = 4 };
+enum { REAL_DTYPE = COMPUTE_F64 ? F64 : F32 };
 
 /* Where the rows (or columns) of a matrix are, in elements: gemm.h has the same. */
 struct gemm_axis {
@@ -19,6 +21,8 @@ struct gemm_args {
   gemm_matrix at_a, at_b, at_c;
   i64 bias_dtype, bias_stride; /* dtype 0: none */
   i64 adds;
+  char *work; /* (splits, m, n) reals */
+  i64 splits;
 };
 
 /* Not inline: its divisions are long. */
@@ -76,8 +80,10 @@ extern "C" __global__ void __launch_bounds__(256) gemm(const __grid_constant__ g
     for (int j = 0; j < EACH; j++) sum[i][j] = 0, total[i][j].clear();
   if (t < TILE_M) in_m[t] = m0 + t < g.m, at_m[t] = m0 + t < g.m ? along(g.at_a.row, m0 + t) : 0;
   if (t < TILE_N) in_n[t] = n0 + t < g.n, at_n[t] = n0 + t < g.n ? along(g.at_b.col, n0 + t) : 0;
-  for (i64 k = 0; k < g.k; k += TILE_K) {
-    const int depth = g.k - k < TILE_K ? (int)(g.k - k) : TILE_K;
+  const i64 each = (g.k + g.splits * SUM_K - 1) / (g.splits * SUM_K) * SUM_K, first = blockIdx.y * each;
+  const i64 last = first + each < g.k ? first + each : g.k;
+  for (i64 k = first; k < last; k += TILE_K) {
+    const int depth = last - k < TILE_K ? (int)(last - k) : TILE_K;
     if (t < depth) a_k[t] = along(g.at_a.col, k + t), b_k[t] = along(g.at_b.row, k + t);
     __syncthreads();
     load_tile(a, g.a, (int)g.at_a.dtype, at_m, in_m, a_k, depth, a_along_k);
@@ -88,9 +94,10 @@ extern "C" __global__ void __launch_bounds__(256) gemm(const __grid_constant__ g
   }
   add_sums(total, sum);
   __syncthreads(); /* the tiles and their offsets are those of C and the bias from here on */
-  if (t < TILE_M && in_m[t]) at_m[t] = along(g.at_c.row, m0 + t);
-  if (t < TILE_N && in_n[t]) at_n[t] = along(g.at_c.col, n0 + t);
-  if (t < TILE_N) b[0][t] = in_n[t] && g.bias_dtype ? load((int)g.bias_dtype, g.bias, (n0 + t) * g.bias_stride) : (real)0;
+  const bool split = g.splits > 1, bias = g.bias_dtype && !split;
+  if (t < TILE_M && in_m[t]) at_m[t] = split ? (blockIdx.y * g.m + m0 + t) * g.n : along(g.at_c.row, m0 + t);
+  if (t < TILE_N && in_n[t]) at_n[t] = split ? n0 + t : along(g.at_c.col, n0 + t);
+  if (t < TILE_N) b[0][t] = bias && in_n[t] ? load((int)g.bias_dtype, g.bias, (n0 + t) * g.bias_stride) : (real)0;
   __syncthreads();
 #pragma unroll
   for (int i = 0; i < EACH; i++)
@@ -98,6 +105,19 @@ extern "C" __global__ void __launch_bounds__(256) gemm(const __grid_constant__ g
     for (int j = 0; j < EACH; j++) {
       const int m = (int)threadIdx.y + i * SIDE, n = (int)threadIdx.x + j * SIDE;
       if (in_m[m] && in_n[n])
-        put_result((int)g.at_c.dtype, g.adds != 0, g.c, at_m[m] + at_n[n], total[i][j].total + b[0][n]);
+        put_result(split ? REAL_DTYPE : (int)g.at_c.dtype, !split && g.adds, split ? g.work : g.c, at_m[m] + at_n[n],
+                   total[i][j].total + b[0][n]);
     }
+}
+
+/* A thread for each result. */
+extern "C" __global__ void __launch_bounds__(256) gemm_sum(const __grid_constant__ gemm_args g) {
+  const i64 i = (i64)blockIdx.x * 256 + threadIdx.x;
+  if (i >= g.m * g.n) return;
+  const i64 m = i / g.n, n = i % g.n;
+  long_sum sum;
+  sum.clear();
+  for (i64 s = 0; s < g.splits; s++) sum.add(((const real *)g.work)[s * g.m * g.n + i]);
+  if (g.bias_dtype) sum.add(load((int)g.bias_dtype, g.bias, n * g.bias_stride));
+  put((int)g.at_c.dtype, g.adds != 0, g.c, along(g.at_c.row, m) + along(g.at_c.col, n), sum.total);
 }
