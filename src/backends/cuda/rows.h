@@ -16,7 +16,8 @@ row_split cuda_rows(cuda_plan *k, uint32_t scalars, int64_t each, int64_t regist
 
 static inline uint64_t real_bytes(const problem *p) { return p->compute == AMBI_F64 ? 8 : 4; }
 
-/* Blocks of `threads` for all rows, as many as the multiprocessors hold at once. */
+/* Blocks for all rows, as many as the multiprocessors hold at once: `threads` each, as the kernel's bounds say. With
+ * more, those that start last would still be at work when the others are done. */
 static inline int64_t cuda_row_blocks(const cuda_plan *k, row_split r, int threads) {
   int64_t each = threads / (r.group * r.groups);
   return cuda_blocks(k, ceil_div(r.rows, r.groups), each > 0 ? each : 1);

@@ -17,13 +17,11 @@ static int gradient_slot(const problem *p) {
   return is_backward(p) ? AMBI_GRAD(LOGITS) : writes_slot(p, GRAD) ? GRAD : -1;
 }
 
-/* Bytes of shared memory for the rows of a block, so that they need not be read again; 0: too many, or one reading is
- * enough. */
+/* Bytes of shared memory for the rows of a block, so that they are read once, and early; 0: too many. */
 static int64_t held_bytes(const cuda_plan *k, row_split r) {
   const int64_t own = 2048; /* what the kernel has of its own */
-  bool again = is_backward(k->p) ? !reads_slot(k->p, LSE) : writes_slot(k->p, GRAD);
   int64_t bytes = r.chunks * r.group * r.groups * r.vec * dtype_bytes(k->p->t[LOGITS].dtype);
-  return k->special && r.vec > 1 && again && bytes <= k->dev->shared_bytes - own ? bytes : 0;
+  return k->special && r.vec > 1 && bytes <= k->dev->shared_bytes - own ? bytes : 0;
 }
 
 static void plan_formula(cuda_plan *k) {
@@ -42,7 +40,7 @@ static ambi_status plan(cuda_plan *k) {
   uint32_t scalars = AMBI_BIT(TARGET) | AMBI_BIT(LOSS) | AMBI_BIT(LSE) | AMBI_BIT(AMBI_GRAD(LOSS));
   row_split r = cuda_rows(k, scalars, 112, 0);
   int64_t rows = rows_of(p)->rows.count, held = held_bytes(k, r), room = (int64_t)228 << 10;
-  int64_t threads = 2048, fit = room / (held + 2048);
+  int64_t threads = 1024, fit = room / (held + 2048);
   int to = gradient_slot(p);
   if (held && fit * r.group * r.groups < threads) threads = fit * r.group * r.groups;
   r.rows = rows; /* those of no classes have a loss too */

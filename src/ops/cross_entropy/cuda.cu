@@ -167,16 +167,20 @@ inline line next_row(const args &a, i64 row) {
   return l;
 }
 
+inline void fetch_row(const args &a, const line &x, char *memory) {
+  for (i64 j = 0; HELD && x.at && j < CHUNKS && COLUMN(j) < COLS; j++) fetch(HELD_AT(memory, j), x, COLUMN(j), COLS);
+}
+
 KERNEL(cross_entropy_rows, GROUP * GROUPS, GROUP * GROUPS < 1024 ? 1024 / (GROUP * GROUPS) : 1) {
   __shared__ lump room[2][32];
   int turn = 0;
   line x = next_row(a, FIRST_ROW);
 #if HELD
   DYNAMIC_SHARED(memory);
-  for (i64 j = 0; x.at && j < CHUNKS && COLUMN(j) < COLS; j++) fetch(HELD_AT(memory, j), x, COLUMN(j), COLS);
 #else
   char *const memory = 0;
 #endif
+  fetch_row(a, x, memory);
   for (i64 row = FIRST_ROW; row < ALL_ROWS; row += ROW_STEP) {
     const line next = next_row(a, row + ROW_STEP);
     const i64 target = target_of(a, row);
@@ -186,6 +190,7 @@ KERNEL(cross_entropy_rows, GROUP * GROUPS, GROUP * GROUPS < 1024 ? 1024 / (GROUP
     if (counts(a, target) && !SAVED_LSE) r = read_row(a, x, memory, target, room, turn);
     put_scalars(a, row, r);
     if (HAS(TO)) put_row(a, row, x, next, memory, target, r, dloss_of(a, row));
+    if (!HAS(TO)) fetch_row(a, next, memory);
     x = next;
   }
 }

@@ -19,8 +19,7 @@ static void plan_backward(cuda_plan *k, row_split r) {
   if (!r.keep) cuda_launch(k, "layernorm_sums", blocks, 1, r.group, r.groups, 0);
   if (!r.keep && (wants_dw || wants_db)) cuda_launch(k, "layernorm_partial", ceil_div(cols, 256), parts, 256, 1, 0);
   cuda_launch(k, "layernorm_backward", blocks, 1, r.group, r.groups, 0);
-  if (wants_dw) cuda_launch_sum(k, "layernorm_dw");
-  if (wants_db) cuda_launch_sum(k, "layernorm_db");
+  cuda_launch(k, "layernorm_columns", ceil_div(cols, 32), wants_dw + wants_db, 32, 32, 0);
 }
 
 static ambi_status plan(cuda_plan *k) {

@@ -270,6 +270,9 @@ KERNEL(layernorm_backward, GROUP * GROUPS) {
 }
 #endif
 
-KERNEL(layernorm_dw, 1024) { sum_parts((const real *)PARTIAL_DW, PARTS, VECTOR(DW), COLS); }
-KERNEL(layernorm_db, 1024) { sum_parts((const real *)PARTIAL_DB, PARTS, VECTOR(DB), COLS); }
+/* dw, and in the second half of the blocks db */
+KERNEL(layernorm_columns, 1024) {
+  const bool second = blockIdx.y == 1 || !HAS(DW);
+  sum_parts((const real *)(second ? PARTIAL_DB : PARTIAL_DW), PARTS, second ? VECTOR(DB) : VECTOR(DW), COLS);
+}
 #endif

@@ -18,8 +18,8 @@ static ambi_status plan(cuda_plan *k) {
   cuda_part(k, logits_cu);
   cuda_real(k, "SCALE", p->op.u.softmax.scale);
   cuda_fix(k, "LOG", p->op.u.softmax.log != 0);
-  cuda_launch(k, is_backward(p) ? "softmax_backward" : "softmax_forward", cuda_row_blocks(k, r, 2048), 1, r.group,
-              r.groups, 0);
+  cuda_launch(k, is_backward(p) ? "softmax_backward" : "softmax_forward",
+              cuda_row_blocks(k, r, is_backward(p) ? 1024 : 1536), 1, r.group, r.groups, 0);
   return AMBI_OK;
 }
 
