@@ -146,13 +146,16 @@ inline void put(int dtype, bool adds, void *p, i64 i, real v) {
   store(dtype, p, i, v);
 }
 
-/* ---- V neighbours at once, in words of 16 bytes where the address allows it (ALIGNED: it is known to) ------------------------------------------ */
+/* ---- V neighbours at once, in words of 16 bytes where the address allows it (ALIGNED: it is known to) ------- */
 template <bool ALIGNED, int N> inline void load_words(u32 (&w)[N], const void *p) {
   if (N % 4 == 0 && (ALIGNED || (u64)p % 16 == 0)) {
     for (int k = 0; k < N / 4; k++) {
       uint4 q = ((const uint4 *)p)[k];
       w[4 * k] = q.x, w[4 * k + 1] = q.y, w[4 * k + 2] = q.z, w[4 * k + 3] = q.w;
     }
+  } else if (N == 2 && ALIGNED) {
+    uint2 q = *(const uint2 *)p;
+    w[0] = q.x, w[N - 1] = q.y;
   } else if ((u64)p % 4 == 0) {
     for (int k = 0; k < N; k++) w[k] = ((const u32 *)p)[k];
   } else {
@@ -163,6 +166,8 @@ template <bool ALIGNED, int N> inline void load_words(u32 (&w)[N], const void *p
 template <bool ALIGNED, int N> inline void store_words(void *p, const u32 (&w)[N]) {
   if (N % 4 == 0 && (ALIGNED || (u64)p % 16 == 0)) {
     for (int k = 0; k < N / 4; k++) ((uint4 *)p)[k] = make_uint4(w[4 * k], w[4 * k + 1], w[4 * k + 2], w[4 * k + 3]);
+  } else if (N == 2 && ALIGNED) {
+    *(uint2 *)p = make_uint2(w[0], w[N - 1]);
   } else if ((u64)p % 4 == 0) {
     for (int k = 0; k < N; k++) ((u32 *)p)[k] = w[k];
   } else {

@@ -88,7 +88,7 @@ static void by_channel(cuda_plan *k, const conv1d_recipe *r, int64_t vec) {
   bool back = is_backward(k->p);
   int64_t spans = ceil_div(r->length, SPAN), blocks = ceil_div(r->batch * spans, 8), sums = r->channels * (r->taps + 1);
   cuda_fix(k, "SPAN", SPAN);
-  cuda_fix(k, "STEPS", back ? 2 : 4);
+  cuda_fix(k, "STEPS", back && vector_of(k) > 4 ? 2 : 4); /* as registers allow */
   cuda_number(k, "SPANS", spans);
   cuda_number(k, "PARTS", blocks);
   if (back) cuda_workspace(k, "PARTIAL", wants_sums(k->p) ? (uint64_t)(blocks * sums) * real_bytes(k->p) : 0);

@@ -365,15 +365,17 @@ template <bool ALIGNED> inline void forward(const args &a) {
   }
 }
 #elif BY_CHANNEL
-template <bool ALIGNED>
-inline void get_dp(const args &a, const filters &f, const rows &z, rows &dp, i64 b, i64 d, i64 t, int step) {
-  real dy[VEC];
-  const bool there = t < LENGTH;
-  load_some<VEC, ALIGNED>(dy, DTYPE(DY), AT(DY), b * BATCH_STRIDE(DY) + t * TIME_STRIDE(DY) + d, LEFT(d, t));
+/* dy at t, where its dp will be */
+template <bool ALIGNED> inline void get_dy(const args &a, rows &dp, i64 b, i64 d, i64 t, int step) {
+  const i64 offset = b * BATCH_STRIDE(DY) + t * TIME_STRIDE(DY) + d;
+  load_some<VEC, ALIGNED>(dp.v[TAPS - 1 + step], DTYPE(DY), AT(DY), offset, LEFT(d, t));
+}
+
+inline void get_dp(const filters &f, const rows &z, rows &dp, bool there, int step) {
 #pragma unroll
   for (int i = 0; i < VEC; i++) {
-    const real v = SILU ? silu_grad(dy[i], p_of(f, z, step, i)) : dy[i];
-    dp.v[TAPS - 1 + step][i] = there ? v : (real)0;
+    real &v = dp.v[TAPS - 1 + step][i];
+    if (SILU) v = there ? silu_grad(v, p_of(f, z, step, i)) : (real)0;
   }
 }
 
@@ -422,11 +424,14 @@ template <bool ALIGNED> inline void walk_span(const args &a, i64 b, i64 d, i64 f
   }
   for (i64 t = from; t < to + (HAS(DX) ? TAPS - 1 : 0); t += STEPS) {
 #pragma unroll
-    for (int s = 0; s < STEPS && HAS(X); s++) get_z<ALIGNED>(a, z.v[TAPS - 1 + s], b, d, t + s);
+    for (int s = 0; s < STEPS; s++) {
+      if (HAS(X)) get_z<ALIGNED>(a, z.v[TAPS - 1 + s], b, d, t + s);
+      get_dy<ALIGNED>(a, dp, b, d, t + s, s);
+    }
 #pragma unroll
     for (int s = 0; s < STEPS; s++) {
       const i64 out = t + s - (TAPS - 1);
-      get_dp<ALIGNED>(a, f, z, dp, b, d, t + s, s);
+      get_dp(f, z, dp, t + s < LENGTH, s);
       if ((HAS(DW) || HAS(DB)) && t + s < to) add_totals(sum, z, dp, s);
       if (HAS(DX) && out >= from && out < to) put_dx<ALIGNED>(a, f, dp, b, d, out, s);
     }
