@@ -51,6 +51,7 @@ inline void copy_16(shared_at to, const void *from, bool there) {
 inline void copy_4(shared_at to, const void *from, bool there) { *(u32 *)to = there ? *(const u32 *)from : 0; }
 inline void copies_issued() {}
 inline void copies_done() {}
+inline void group_barrier(int id, int threads) { emu_barrier(id, threads); }
 inline void store_shared(shared_at to, u32 v) { *(u32 *)to = v; }
 inline u32 load_shared(shared_at from) { return *(const u32 *)from; }
 inline float2 load_shared_pair(shared_at from) { return *(const float2 *)from; }
@@ -109,6 +110,8 @@ inline void copy_4(shared_at to, const void *from, bool there) {
 inline void copies_issued() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 /* All of them have arrived, for this thread: the others know after a barrier. */
 inline void copies_done() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+/* Of `threads` threads, whole warps; id is 1 .. 15 */
+inline void group_barrier(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 inline void store_shared(shared_at to, u32 v) { asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(v) : "memory"); }
 inline u32 load_shared(shared_at from) {
   u32 v;
@@ -224,6 +227,38 @@ inline void add_weighted(float (&c)[MT][NT][4], const float (&w)[MT][KT][4], sha
         multiply_add<TYPE>(c[m][n + 1], a[m], b[2], b[3]);
       }
     }
+  }
+}
+
+/* c (16 MT, 8 NT) += x y: x (16 MT, 16 KT) and y are tiles, columns of y from 16 first */
+template <int TYPE, int MT, int NT, int KT, int PITCH_X, int PITCH>
+inline void add_product(float (&c)[MT][NT][4], shared_at x, shared_at y, int first) {
+#pragma unroll
+  for (int k = 0; k < KT; k++) {
+    u32 a[MT][4], b[4];
+#pragma unroll
+    for (int m = 0; m < MT; m++) load_matrices(a[m], square_at<PITCH_X>(x, 16 * m, k));
+#pragma unroll
+    for (int n = 0; n < NT; n += 2) {
+      load_flipped(b, square_at<PITCH>(y, 16 * k, first + n / 2));
+#pragma unroll
+      for (int m = 0; m < MT; m++) {
+        multiply_add<TYPE>(c[m][n], a[m], b[0], b[1]);
+        multiply_add<TYPE>(c[m][n + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+}
+
+/* c, rounded, as a tile, in the columns from 8 first */
+template <int TYPE, int MT, int NT, int PITCH>
+inline void store_parts(shared_at tile, int first, const float (&c)[MT][NT][4]) {
+  const int g = (int)threadIdx.x % 32 / 4, t = (int)threadIdx.x % 4;
+#pragma unroll
+  for (int i = 0; i < MT * NT * 2; i++) {
+    const int m = i / (NT * 2), n = i / 2 % NT, h = i % 2;
+    store_shared(chunk_at<PITCH>(tile, 16 * m + 8 * h + g, first + n) + 4 * t,
+                 two_halves<TYPE>(c[m][n][2 * h], c[m][n][2 * h + 1]));
   }
 }
 

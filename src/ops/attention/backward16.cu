@@ -2,11 +2,13 @@
  *
  *   statistics   lse log2 e and delta = do.o of each query, where o and lse were saved; else forward16.cu finds them
  *   dq           a warp has 16 DQ_MT queries, past DQ_KEYS keys at a time:   dq = scale dt k
- *   dkv          a warp has 16 keys, past DKV_QUERIES queries at a time:     dk = scale dt^T q,  dv = p^T do
+ *   dkv          two warps have 32 keys, past DKV_QUERIES queries at a time: dk = scale dt^T q,  dv = p^T do
  *   where        s = q k^T;  p = 2^(c s - lse);  dp = do v^T;  dt = p (dp - delta) (1 - tanh^2);  c = scale log2 e
  *
- * Everything but tiles of q, k, v and do stays in registers: dkv computes s and dp once more, as s^T and dp^T, so that p^T
- * and dt^T are what tensor.cu multiplies from the left. Each result is summed by one warp, in the order of the rows. */
+ * In dq everything but tiles of q, k, v and do stays in registers. dkv computes s and dp once more, as s^T and dp^T, each
+ * of its two warps for half of the queries; they exchange p^T and dt^T, rounded, and each sums half of the columns of dk
+ * and dv. Every result is summed by one warp, in the order of the rows. */
+
 /* ---- statistics: 8 lanes to a query ------------------------------------------------------------------------------- */
 KERNEL(attention_statistics, 128) {
   const i64 row = (i64)blockIdx.x * 16 + threadIdx.x / 8, above = row / QUERIES, i = row - above * QUERIES;
@@ -101,8 +103,8 @@ inline void keys(const args &a, const place &w, state &f, shared_at q, shared_at
 }
 
 inline void load_keys(const args &a, const place &w, shared_at k, int key) {
-  load_slot<DQ_KEYS, THREADS>(a, k, K, w.batch, w.head / TOGETHER, key, w.valid);
-  load_slot<DQ_KEYS, THREADS>(a, k + TILE_BYTES, V, w.batch, w.head / TOGETHER, key, w.valid);
+  load_slot<DQ_KEYS, THREADS>(a, k, K, w.batch, w.group, key, w.valid);
+  load_slot<DQ_KEYS, THREADS>(a, k + TILE_BYTES, V, w.batch, w.group, key, w.valid);
   copies_issued();
 }
 
@@ -143,24 +145,29 @@ KERNEL(attention_dq, 32 * DQ_WARPS) {
   put_rows(a, DQ, w.batch, w.head, w.first + DQ_ROW, (int)QUERIES, 0, f.dq, (float)SCALE);
 }
 
-/* ---- dk and dv: of wide heads a block has 128 columns, blockIdx.y says which --------------------------------------- */
+/* ---- dk and dv: of wide heads a block has 128 columns, blockIdx.y says which ---------------------------------------- */
 namespace dkv {
 enum {
-  NT = DKV_QUERIES / 8,
-  DT = DEPTH <= 128 ? DEPTH / 8 : 16,
+  MT = 2,
+  NT = DKV_QUERIES / 16,                                    /* of s^T: half of the queries */
+  DT = DEPTH <= 128 ? (DEPTH + 31) / 32 * 2 : 8,            /* of dk and dv: half of the columns */
   THREADS = 32 * DKV_WARPS,
   ROWS = 16 * DKV_WARPS,
   TILE_BYTES = DKV_QUERIES * PITCH * 2,
   STATISTICS_BYTES = DKV_QUERIES * 4,
-  STAGE_BYTES = 2 * TILE_BYTES + 2 * STATISTICS_BYTES /* q, do, lse, delta */
+  STAGE_BYTES = 2 * TILE_BYTES + 2 * STATISTICS_BYTES,      /* q, do, lse, delta */
+  EXCHANGE_BYTES = 16 * MT * DKV_QUERIES * 2                /* p^T or dt^T of two warps */
 };
-#define DKV_ROW ((int)threadIdx.x / 32 * 16)
+#define DKV_PAIR  ((int)threadIdx.x / 64)
+#define DKV_SIDE  ((int)threadIdx.x / 32 % 2)
+#define DKV_ROW   (16 * MT * DKV_PAIR)
+#define DKV_FIRST ((int)blockIdx.y * 8 + DKV_SIDE * (DT / 2)) /* 16 columns each */
 
 struct state {
-  float dk[1][DT][4], dv[1][DT][4];
+  float dk[MT][DT][4], dv[MT][DT][4];
 };
 
-inline void load_queries(const args &a, const place &w, shared_at q, i64 head, int query) {
+inline void load_queries(const args &a, const place &w, shared_at q, int head, int query) {
   const i64 row = (w.batch * HEADS + head) * QUERIES + query;
   load_slot<DKV_QUERIES, THREADS>(a, q, Q, w.batch, head, query, (int)QUERIES);
   load_slot<DKV_QUERIES, THREADS>(a, q + TILE_BYTES, DO, w.batch, head, query, (int)QUERIES);
@@ -174,48 +181,56 @@ inline void load_queries(const args &a, const place &w, shared_at q, i64 head, i
 }
 
 /* s and dp are (keys, queries): p^T and dt^T */
-inline void weigh_tile(const args &a, float (&s)[1][NT][4], float (&dp)[1][NT][4], shared_at statistics, int query, int key,
-                       int n, bool whole) {
+inline void weigh_tile(const args &a, float (&s)[MT][NT][4], float (&dp)[MT][NT][4], shared_at statistics, int query,
+                       int key, int n, bool whole) {
   const float c = (float)SCALE_LOG2;
 #pragma unroll
   for (int i = 0; i < NT; i++) {
     const float2 lse = load_shared_pair(statistics + 4 * (8 * i + LANE_COL));
     const float2 delta = load_shared_pair(statistics + STATISTICS_BYTES + 4 * (8 * i + LANE_COL));
 #pragma unroll
-    for (int e = 0; e < 4; e++) {
+    for (int e = 0; e < MT * 4; e++) {
       const bool in = whole || sees(a, query + 8 * i + LANE_COL + e % 2, key + e / 2 * 8 + LANE_ROW, n);
-      weigh(a, s[0][i][e], dp[0][i][e], c, e % 2 ? lse.y : lse.x, e % 2 ? delta.y : delta.x, in);
+      weigh(a, s[e / 4][i][e % 4], dp[e / 4][i][e % 4], c, e % 2 ? lse.y : lse.x, e % 2 ? delta.y : delta.x, in);
     }
   }
 }
 
-/* odd: q or do hold infinities or NaN, and not every key of the block is seen */
-inline void queries(const args &a, const place &w, state &f, shared_at k, shared_at q, int query, bool odd) {
-  const int key = w.first + DKV_ROW;
-  const sight first = seen_by(a, query, w.valid), last = seen_by(a, query + DKV_QUERIES - 1, w.valid);
-  const bool any = last.hi > key && first.lo < key + 16, whole = last.lo <= key && first.hi >= key + 16;
-  const shared_at dout = q + TILE_BYTES;
-  float s[1][NT][4], dp[1][NT][4];
+/* p^T and dt^T of these keys and half of the queries, into the tiles that both warps read */
+inline void exchange(const args &a, const place &w, shared_at k, shared_at q, shared_at p, int query, bool whole) {
+  const int mine = DKV_SIDE * (DKV_QUERIES / 2);
+  float s[MT][NT][4], dp[MT][NT][4];
   clear_parts(s), clear_parts(dp);
-  if (any) {
-    add_dots<TYPE, 1, NT, DEPTH, PITCH>(s, k, DKV_ROW, q, 0);
-    if (HAS(DK)) add_dots<TYPE, 1, NT, DEPTH, PITCH>(dp, k + ROWS * PITCH * 2, DKV_ROW, dout, 0);
-    cap_scores(a, s);
-    weigh_tile(a, s, dp, q + 2 * TILE_BYTES, query, key, w.valid, whole);
-  }
+  add_dots<TYPE, MT, NT, DEPTH, PITCH>(s, k, DKV_ROW, q, mine);
+  if (HAS(DK)) add_dots<TYPE, MT, NT, DEPTH, PITCH>(dp, k + ROWS * PITCH * 2, DKV_ROW, q + TILE_BYTES, mine);
+  cap_scores(a, s);
+  weigh_tile(a, s, dp, q + 2 * TILE_BYTES + 4 * mine, query + mine, w.first + DKV_ROW, w.valid, whole);
+  if (HAS(DV)) store_parts<TYPE, MT, NT, DKV_QUERIES>(p, mine / 8, s);
+  if (HAS(DK)) store_parts<TYPE, MT, NT, DKV_QUERIES>(p + EXCHANGE_BYTES, mine / 8, dp);
+  group_barrier(1 + DKV_PAIR, 64);
+}
+
+/* odd: q or do hold infinities or NaN, and not every key of the block is seen. p: of this pair of warps */
+inline void queries(const args &a, const place &w, state &f, shared_at k, shared_at q, shared_at p, int query, bool odd) {
+  const int key = w.first + DKV_ROW, key_end = key + 16 * MT;
+  const sight first = seen_by(a, query, w.valid), last = seen_by(a, query + DKV_QUERIES - 1, w.valid);
+  const bool any = last.hi > key && first.lo < key_end;
+  if (any) exchange(a, w, k, q, p, query, last.lo <= key && first.hi >= key_end);
   if (odd) {
     clear_odd<TYPE, DKV_QUERIES, DEPTH, PITCH, THREADS>(q);
-    clear_odd<TYPE, DKV_QUERIES, DEPTH, PITCH, THREADS>(dout);
+    clear_odd<TYPE, DKV_QUERIES, DEPTH, PITCH, THREADS>(q + TILE_BYTES);
   }
-  if (any && HAS(DV)) add_weighted<TYPE, 1, DT, NT, PITCH>(f.dv, s, dout, (int)blockIdx.y * 8);
-  if (any && HAS(DK)) add_weighted<TYPE, 1, DT, NT, PITCH>(f.dk, dp, q, (int)blockIdx.y * 8);
+  if (any && HAS(DV))
+    add_product<TYPE, MT, DT, DKV_QUERIES / 16, DKV_QUERIES, PITCH>(f.dv, p, q + TILE_BYTES, DKV_FIRST);
+  if (any && HAS(DK))
+    add_product<TYPE, MT, DT, DKV_QUERIES / 16, DKV_QUERIES, PITCH>(f.dk, p + EXCHANGE_BYTES, q, DKV_FIRST);
 }
 
 /* What is odd in do, of the heads that share these keys: p do holds it where p is not zero by the mask. (What is odd in q
  * is in p already.) */
 inline void put_back(const args &a, const place &w, state &f, const sight &seen) {
-  for (i64 head = w.head * TOGETHER; HAS(DV) && head < (w.head + 1) * TOGETHER; head++)
-    add_odd<TYPE>(f.dv, row_address(a, DO, w.batch, head, 0), 2 * L_STRIDE(DO), seen.lo, seen.hi, (int)blockIdx.y * 128,
+  for (int head = w.head * (int)TOGETHER; HAS(DV) && head < (w.head + 1) * TOGETHER; head++)
+    add_odd<TYPE>(f.dv, row_address(a, DO, w.batch, head, 0), 2 * L_STRIDE(DO), seen.lo, seen.hi, 16 * DKV_FIRST,
                   (int)WIDTH, [&](int m, int h, int j) {
                     return sees(a, j, w.first + DKV_ROW + 8 * h + LANE_ROW + 16 * m, w.valid);
                   });
@@ -230,8 +245,9 @@ KERNEL(attention_dkv, 32 * DKV_WARPS) {
   const int end = w.first + ROWS < w.valid ? w.first + ROWS : w.valid;
   const sight seen = seeing(a, w.first, end, w.valid);
   shared_at here = k + 2 * ROWS * PITCH * 2, next = here + STAGE_BYTES;
-  i64 head = w.head * TOGETHER;
-  const i64 heads_end = seen.lo < seen.hi ? head + TOGETHER : head;
+  const shared_at p = here + 2 * STAGE_BYTES + (u32)(DKV_PAIR * 2 * EXCHANGE_BYTES);
+  int head = w.head * (int)TOGETHER;
+  const int heads_end = seen.lo < seen.hi ? head + (int)TOGETHER : head;
   int query = seen.lo;
   bool spoilt = false;
   state f;
@@ -241,7 +257,7 @@ KERNEL(attention_dkv, 32 * DKV_WARPS) {
   if (head < heads_end) load_queries(a, w, here, head, query);
   while (head < heads_end) {
     const bool turns = query + DKV_QUERIES >= seen.hi;
-    const i64 next_head = turns ? head + 1 : head;
+    const int next_head = turns ? head + 1 : head;
     const int next_query = turns ? seen.lo : query + DKV_QUERIES;
     copies_done();
     __syncthreads();
@@ -249,7 +265,7 @@ KERNEL(attention_dkv, 32 * DKV_WARPS) {
     const bool some = seen_by(a, query + DKV_QUERIES - 1, w.valid).lo > w.first || seen_by(a, query, w.valid).hi < w.first + ROWS;
     const bool odd = some && (has_odd<TYPE, DKV_QUERIES, DEPTH, PITCH, THREADS>(here) ||
                               has_odd<TYPE, DKV_QUERIES, DEPTH, PITCH, THREADS>(here + TILE_BYTES));
-    queries(a, w, f, k, here, query, odd);
+    queries(a, w, f, k, here, p, query, odd);
     spoilt = spoilt || odd;
     head = next_head, query = next_query;
     const shared_at free = here;
@@ -257,7 +273,7 @@ KERNEL(attention_dkv, 32 * DKV_WARPS) {
   }
   copies_done();
   if (spoilt) put_back(a, w, f, seen);
-  const int column = (int)blockIdx.y * 128;
+  const int column = 16 * DKV_FIRST;
   if (HAS(DK)) put_rows(a, DK, w.batch, w.head, w.first + DKV_ROW, (int)KEYS, column, f.dk, (float)SCALE);
   if (HAS(DV)) put_rows(a, DV, w.batch, w.head, w.first + DKV_ROW, (int)KEYS, column, f.dv, 1.0f);
 }

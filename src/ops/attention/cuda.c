@@ -143,7 +143,9 @@ static cut dkv_cut(const attention_recipe *r) { return r->width <= 128 ? (cut){1
 static int64_t dq_shared(const attention_recipe *r, cut c) {
   return (2 * 16 * c.mt * c.warps + 4 * c.others) * pitch_of(r) * 2;
 }
-static int64_t dkv_shared(const attention_recipe *r, cut c) { return dq_shared(r, c) + 4 * c.others * 4; }
+static int64_t dkv_shared(const attention_recipe *r, cut c) { /* statistics of two stages, and what warps exchange */
+  return dq_shared(r, c) + 4 * c.others * 4 + 2 * 16 * c.warps * c.others * 2;
+}
 
 /* lse and, unless dv alone is wanted, o */
 static bool all_saved(const problem *p) {

@@ -61,16 +61,17 @@ inline at_row valid_keys(const args &a, i64 batch) {
 
 /* A block of the grid: some rows, queries or keys, of one batch and head. Those with most to do come first. */
 struct place {
-  i64 batch, head;
+  at_row batch, head, group; /* head: of q or, for rows that are keys, of k; group: of k, where head is of q */
   at_row first, valid;
 };
 
 inline place place_of(const args &a, i64 rows, i64 heads, i64 each, bool last_first) {
-  const i64 blocks = (rows + each - 1) / each, above = blockIdx.x / blocks, block = blockIdx.x - above * blocks;
+  const u32 blocks = (u32)((rows + each - 1) / each), above = blockIdx.x / blocks, block = blockIdx.x - above * blocks;
   place w;
-  w.batch = above / heads;
-  w.head = above - w.batch * heads;
-  w.first = (at_row)((last_first ? blocks - 1 - block : block) * each);
+  w.batch = (at_row)(above / (u32)heads);
+  w.head = (at_row)(above % (u32)heads);
+  w.group = w.head / (at_row)TOGETHER;
+  w.first = (at_row)(last_first ? blocks - 1 - block : block) * (at_row)each;
   w.valid = valid_keys(a, w.batch);
   return w;
 }

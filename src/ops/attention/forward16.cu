@@ -107,8 +107,8 @@ inline void forward_keys(const args &a, const place &w, forward_state &f, shared
 
 /* ---- in and out ------------------------------------------------------------------------------------------------------ */
 inline void load_keys(const args &a, const place &w, shared_at k, int key) {
-  load_slot<KEYS_HERE, THREADS>(a, k, K, w.batch, w.head / TOGETHER, key, w.valid);
-  if (HAS(V)) load_slot<KEYS_HERE, THREADS>(a, k + TILE_BYTES, V, w.batch, w.head / TOGETHER, key, w.valid);
+  load_slot<KEYS_HERE, THREADS>(a, k, K, w.batch, w.group, key, w.valid);
+  if (HAS(V)) load_slot<KEYS_HERE, THREADS>(a, k + TILE_BYTES, V, w.batch, w.group, key, w.valid);
   copies_issued();
 }
 
@@ -137,7 +137,7 @@ inline void solve(const args &a, const place &w, forward_state &f, shared_at q) 
   }
   copies_done();
   if (odd)
-    add_odd<TYPE>(f.o, row_address(a, V, w.batch, w.head / TOGETHER, 0), 2 * L_STRIDE(V), first.lo, last.hi, 0,
+    add_odd<TYPE>(f.o, row_address(a, V, w.batch, w.group, 0), 2 * L_STRIDE(V), first.lo, last.hi, 0,
                   (int)WIDTH, [&](int m, int h, int j) {
                     return sees(a, w.first + MY_ROW + 16 * m + 8 * h + LANE_ROW, j, w.valid);
                   });

@@ -169,11 +169,10 @@ inline void exponentials(const args &a, forward_state &f, tile_part &t, const ti
 }
 
 inline void forward_keys(const args &a, const place &w, forward_state &f, const tiles &m, i64 key, bool wants_o) {
-  const i64 group = w.head / TOGETHER;
   const bool whole = all_see(a, w.first, key, w.valid);
   tile_part t;
-  load_rows(a, K, w.batch, group, key, w.valid, m.other[0]);
-  if (wants_o) load_rows(a, V, w.batch, group, key, w.valid, m.other[1]);
+  load_rows(a, K, w.batch, w.group, key, w.valid, m.other[0]);
+  if (wants_o) load_rows(a, V, w.batch, w.group, key, w.valid, m.other[1]);
   __syncthreads();
   scores(a, t, m.mine[0], m.other[0]);
   exponentials(a, f, t, m, w.first, key, w.valid, whole);
@@ -281,7 +280,7 @@ KERNEL(attention_dq, THREADS) {
   DYNAMIC_SHARED(shared);
   const tiles m = tiles_at(shared);
   const place w = place_of(a, QUERIES, HEADS, TILE, CAUSAL);
-  const i64 last = w.first + TILE < QUERIES ? w.first + TILE - 1 : QUERIES - 1, group = w.head / TOGETHER;
+  const i64 last = w.first + TILE < QUERIES ? w.first + TILE - 1 : QUERIES - 1;
   const i64 lo = seen_by(a, w.first, w.valid).lo, hi = seen_by(a, last, w.valid).hi;
   const i64 row = (w.batch * HEADS + w.head) * QUERIES + w.first;
   tile_part t, dp;
@@ -291,8 +290,8 @@ KERNEL(attention_dq, THREADS) {
   load_rows(a, DO, w.batch, w.head, w.first, QUERIES, m.mine[1]);
   for (i64 key = lo; key < hi; key += TILE) {
     const bool whole = all_see(a, w.first, key, w.valid);
-    load_rows(a, K, w.batch, group, key, w.valid, m.other[0]);
-    load_rows(a, V, w.batch, group, key, w.valid, m.other[1]);
+    load_rows(a, K, w.batch, w.group, key, w.valid, m.other[0]);
+    load_rows(a, V, w.batch, w.group, key, w.valid, m.other[1]);
     __syncthreads();
     scores(a, t, m.mine[0], m.other[0]);
     dots(dp, m.mine[1], m.other[1], WIDTH);
