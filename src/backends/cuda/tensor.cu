@@ -21,7 +21,8 @@ struct emu_operands {
 };
 
 /* Element (row, column) of all lanes' a, column k of b: see above */
-template <int TYPE> inline void multiply_add(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+template <int TYPE>
+inline void multiply_add(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   emu_operands mine = {{a[0], a[1], a[2], a[3]}, {b0, b1}}, all[32];
   emu_warp_exchange(&mine, sizeof mine, all);
   const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
@@ -74,15 +75,18 @@ inline float fast_rcp(float x) {
 }
 
 /* c += a b */
-template <int TYPE> inline void multiply_add(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+template <int TYPE>
+inline void multiply_add(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   if (TYPE == F16)
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
   else
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 /* Four 8 x 8 matrices, of which lane 8 m + r names row r of matrix m: word m is (g, 2t), (g, 2t + 1) of matrix m. */
@@ -125,30 +129,35 @@ inline float2 load_shared_pair(shared_at from) {
 }
 #endif
 
-template <int TYPE> inline u32 two_halves(float low, float high) {
+template <int TYPE>
+inline u32 two_halves(float low, float high) {
   return TYPE == F16 ? two_f16(low, high) : two_bf16(low, high);
 }
 
-/* ---- tiles ---------------------------------------------------------------------------------------------------------- */
-template <int PITCH> inline shared_at chunk_at(shared_at tile, int row, int chunk) {
+/* ---- tiles --------------------------------------------------------------------------------------- */
+template <int PITCH>
+inline shared_at chunk_at(shared_at tile, int row, int chunk) {
   const int twist = PITCH >= 64 ? row & 7 : row >> 1 & 3;
   return tile + (u32)(row * PITCH * 2 + (chunk ^ twist) * 16);
 }
 
-/* Where a lane points for the 16 x 16 elements from (row, 16 block): as an a, flipped as two neighbouring b ([0], [1] and
- * [2], [3]) whose rows are the tile's rows. */
-template <int PITCH> inline shared_at square_at(shared_at tile, int row, int block) {
+/* Where a lane points for the 16 x 16 elements from (row, 16 block): as an a, flipped as two neighbouring b ([0], [1]
+ * and [2], [3]) whose rows are the tile's rows. */
+template <int PITCH>
+inline shared_at square_at(shared_at tile, int row, int block) {
   const int lane = threadIdx.x % 32;
   return chunk_at<PITCH>(tile, row + lane % 16, 2 * block + lane / 16);
 }
 /* The same as two neighbouring b whose columns are the tile's rows. */
-template <int PITCH> inline shared_at columns_at(shared_at tile, int row, int block) {
+template <int PITCH>
+inline shared_at columns_at(shared_at tile, int row, int block) {
   const int lane = threadIdx.x % 32;
   return chunk_at<PITCH>(tile, row + lane / 16 * 8 + lane % 8, 2 * block + lane / 8 % 2);
 }
 
 /* Chunk number threadIdx.x + i THREADS of a tile with DEPTH elements in a row */
-template <int DEPTH, int PITCH, int THREADS> struct tile_chunk {
+template <int DEPTH, int PITCH, int THREADS>
+struct tile_chunk {
   const char *from;
   shared_at to;
   bool there;
@@ -180,13 +189,12 @@ inline void load_tile(shared_at tile, const char *global, i64 step, int rows, in
       const tile_chunk<DEPTH, PITCH, THREADS> c(tile, global, step, i, rows, width);
       const u16 *from = (const u16 *)c.from;
 #pragma unroll 1
-      for (int k = 0; k < 4; k++)
-        store_shared(c.to + 4 * k, c.there ? from[2 * k] | (u32)from[2 * k + 1] << 16 : 0);
+      for (int k = 0; k < 4; k++) store_shared(c.to + 4 * k, c.there ? from[2 * k] | (u32)from[2 * k + 1] << 16 : 0);
     }
   }
 }
 
-/* ---- products of a warp: MT rows of squares at a time ------------------------------------------------------------- */
+/* ---- products of a warp: MT rows of squares at a time -------------------------------------------- */
 /* c (16 MT, 8 NT) += x y^T: x and y are tiles of DEPTH columns, from row_x and row_y on */
 template <int TYPE, int MT, int NT, int DEPTH, int PITCH>
 inline void add_dots(float (&c)[MT][NT][4], shared_at x, int row_x, shared_at y, int row_y) {
@@ -207,7 +215,8 @@ inline void add_dots(float (&c)[MT][NT][4], shared_at x, int row_x, shared_at y,
   }
 }
 
-/* c (16 MT, 8 NT) += w y: w (16 MT, 8 KT) lies in registers and is rounded to 16 bits; y is a tile, columns from 16 first */
+/* c (16 MT, 8 NT) += w y: w (16 MT, 8 KT) lies in registers and is rounded to 16 bits; y is a tile, columns from 16
+ * first */
 template <int TYPE, int MT, int NT, int KT, int PITCH>
 inline void add_weighted(float (&c)[MT][NT][4], const float (&w)[MT][KT][4], shared_at y, int first) {
 #pragma unroll
@@ -262,7 +271,8 @@ inline void store_parts(shared_at tile, int first, const float (&c)[MT][NT][4]) 
   }
 }
 
-template <int MT, int NT> inline void clear_parts(float (&c)[MT][NT][4]) {
+template <int MT, int NT>
+inline void clear_parts(float (&c)[MT][NT][4]) {
 #pragma unroll
   for (int m = 0; m < MT; m++)
 #pragma unroll
@@ -272,7 +282,8 @@ template <int MT, int NT> inline void clear_parts(float (&c)[MT][NT][4]) {
 }
 
 /* Elements i and i + 1, i even, of 16-bit memory */
-template <int TYPE> inline void put_pair(bool adds, char *p, int i, float low, float high) {
+template <int TYPE>
+inline void put_pair(bool adds, char *p, int i, float low, float high) {
   u16 *at = (u16 *)p + i;
   const bool aligned = (u64)at % 4 == 0;
   if (adds) {
@@ -287,14 +298,16 @@ template <int TYPE> inline void put_pair(bool adds, char *p, int i, float low, f
     at[0] = (u16)both, at[1] = (u16)(both >> 16);
 }
 
-/* ---- weights that are zero because of a mask: an infinity or NaN must not count there ------------------------------- */
-template <int TYPE> inline bool is_odd(u32 bits) {
+/* ---- weights that are zero because of a mask: an infinity or NaN must not count there ------------ */
+template <int TYPE>
+inline bool is_odd(u32 bits) {
   const u32 top = TYPE == F16 ? 0x7c00 : 0x7f80;
   return (bits & top) == top;
 }
 
 /* Whether anything in the tile is odd, for the whole block */
-template <int TYPE, int ROWS, int DEPTH, int PITCH, int THREADS> inline bool has_odd(shared_at tile) {
+template <int TYPE, int ROWS, int DEPTH, int PITCH, int THREADS>
+inline bool has_odd(shared_at tile) {
   bool odd = false;
   for (int n = threadIdx.x; n < ROWS * (DEPTH / 2); n += THREADS) {
     const int row = n / (DEPTH / 2), pair = n % (DEPTH / 2);
@@ -305,7 +318,8 @@ template <int TYPE, int ROWS, int DEPTH, int PITCH, int THREADS> inline bool has
 }
 
 /* For the others what is odd is taken out of the tile .. */
-template <int TYPE, int ROWS, int DEPTH, int PITCH, int THREADS> inline void clear_odd(shared_at tile) {
+template <int TYPE, int ROWS, int DEPTH, int PITCH, int THREADS>
+inline void clear_odd(shared_at tile) {
   __syncthreads();
   for (int n = threadIdx.x; n < ROWS * (DEPTH / 2); n += THREADS) {
     const int row = n / (DEPTH / 2), pair = n % (DEPTH / 2);
@@ -319,7 +333,8 @@ template <int TYPE, int ROWS, int DEPTH, int PITCH, int THREADS> inline void cle
 /* .. and put back in the end: c gets what is odd in rows [lo, hi) of global memory, `step` bytes apart, from column
  * `first` on, where sees(m, h, j): row 16 m + 8 h + g of c has a weight for row j. */
 template <int TYPE, int MT, int NT, class SEES>
-inline void add_odd(float (&c)[MT][NT][4], const char *rows, i64 step, int lo, int hi, int first, int width, SEES sees) {
+inline void add_odd(float (&c)[MT][NT][4], const char *rows, i64 step, int lo, int hi, int first, int width,
+                    SEES sees) {
 #pragma unroll 1
   for (int j = lo; j < hi; j++)
 #pragma unroll

@@ -5,11 +5,11 @@
  *   dkv          two warps have 32 keys, past DKV_QUERIES queries at a time: dk = scale dt^T q,  dv = p^T do
  *   where        s = q k^T;  p = 2^(c s - lse);  dp = do v^T;  dt = p (dp - delta) (1 - tanh^2);  c = scale log2 e
  *
- * In dq everything but tiles of q, k, v and do stays in registers. dkv computes s and dp once more, as s^T and dp^T, each
- * of its two warps for half of the queries; they exchange p^T and dt^T, rounded, and each sums half of the columns of dk
- * and dv. Every result is summed by one warp, in the order of the rows. */
+ * In dq everything but tiles of q, k, v and do stays in registers. dkv computes s and dp once more, as s^T and dp^T,
+ * each of its two warps for half of the queries; they exchange p^T and dt^T, rounded, and each sums half of the columns
+ * of dk and dv. Every result is summed by one warp, in the order of the rows. */
 
-/* ---- statistics: 8 lanes to a query ------------------------------------------------------------------------------- */
+/* ---- statistics: 8 lanes to a query -------------------------------------------------------------- */
 KERNEL(attention_statistics, 128) {
   const i64 row = (i64)blockIdx.x * 16 + threadIdx.x / 8, above = row / QUERIES, i = row - above * QUERIES;
   const i64 b = above / HEADS, h = above - b * HEADS;
@@ -52,7 +52,7 @@ inline void put_rows(const args &a, int s, i64 b, i64 h, int row, int end, int c
   }
 }
 
-/* ---- dq --------------------------------------------------------------------------------------------------------------- */
+/* ---- dq ------------------------------------------------------------------------------------------ */
 namespace dq {
 enum {
   MT = DQ_MT,
@@ -81,7 +81,8 @@ inline void weigh_tile(const args &a, const state &f, float (&s)[MT][NT][4], flo
       for (int i = 0; i < NT; i++)
 #pragma unroll
         for (int e = 0; e < 2; e++)
-          weigh(a, s[m][i][2 * h + e], dp[m][i][2 * h + e], c, f.lse[m][h], f.delta[m][h], 8 * i + e >= lo && 8 * i + e < hi);
+          weigh(a, s[m][i][2 * h + e], dp[m][i][2 * h + e], c, f.lse[m][h], f.delta[m][h],
+                8 * i + e >= lo && 8 * i + e < hi);
     }
 }
 
@@ -118,7 +119,7 @@ inline void begin(const args &a, const place &w, state &f) {
     f.delta[i / 2][i % 2] = row < QUERIES ? ROW_DELTA(at) : 0.0f;
   }
 }
-} // namespace dq
+}  // namespace dq
 
 KERNEL(attention_dq, 32 * DQ_WARPS) {
   using namespace dq;
@@ -145,18 +146,18 @@ KERNEL(attention_dq, 32 * DQ_WARPS) {
   put_rows(a, DQ, w.batch, w.head, w.first + DQ_ROW, (int)QUERIES, 0, f.dq, (float)SCALE);
 }
 
-/* ---- dk and dv: of wide heads a block has 128 columns, blockIdx.y says which ---------------------------------------- */
+/* ---- dk and dv: of wide heads a block has 128 columns, blockIdx.y says which --------------------- */
 namespace dkv {
 enum {
   MT = 2,
-  NT = DKV_QUERIES / 16,                                    /* of s^T: half of the queries */
-  DT = DEPTH <= 128 ? (DEPTH + 31) / 32 * 2 : 8,            /* of dk and dv: half of the columns */
+  NT = DKV_QUERIES / 16,                         /* of s^T: half of the queries */
+  DT = DEPTH <= 128 ? (DEPTH + 31) / 32 * 2 : 8, /* of dk and dv: half of the columns */
   THREADS = 32 * DKV_WARPS,
   ROWS = 16 * DKV_WARPS,
   TILE_BYTES = DKV_QUERIES * PITCH * 2,
   STATISTICS_BYTES = DKV_QUERIES * 4,
-  STAGE_BYTES = 2 * TILE_BYTES + 2 * STATISTICS_BYTES,      /* q, do, lse, delta */
-  EXCHANGE_BYTES = 16 * MT * DKV_QUERIES * 2                /* p^T or dt^T of two warps */
+  STAGE_BYTES = 2 * TILE_BYTES + 2 * STATISTICS_BYTES, /* q, do, lse, delta */
+  EXCHANGE_BYTES = 16 * MT * DKV_QUERIES * 2           /* p^T or dt^T of two warps */
 };
 #define DKV_PAIR  ((int)threadIdx.x / 64)
 #define DKV_SIDE  ((int)threadIdx.x / 32 % 2)
@@ -211,7 +212,8 @@ inline void exchange(const args &a, const place &w, shared_at k, shared_at q, sh
 }
 
 /* odd: q or do hold infinities or NaN, and not every key of the block is seen. p: of this pair of warps */
-inline void queries(const args &a, const place &w, state &f, shared_at k, shared_at q, shared_at p, int query, bool odd) {
+inline void queries(const args &a, const place &w, state &f, shared_at k, shared_at q, shared_at p, int query,
+                    bool odd) {
   const int key = w.first + DKV_ROW, key_end = key + 16 * MT;
   const sight first = seen_by(a, query, w.valid), last = seen_by(a, query + DKV_QUERIES - 1, w.valid);
   const bool any = last.hi > key && first.lo < key_end;
@@ -226,16 +228,15 @@ inline void queries(const args &a, const place &w, state &f, shared_at k, shared
     add_product<TYPE, MT, DT, DKV_QUERIES / 16, DKV_QUERIES, PITCH>(f.dk, p + EXCHANGE_BYTES, q, DKV_FIRST);
 }
 
-/* What is odd in do, of the heads that share these keys: p do holds it where p is not zero by the mask. (What is odd in q
- * is in p already.) */
+/* What is odd in do, of the heads that share these keys: p do holds it where p is not zero by the mask. (What is odd in
+ * q is in p already.) */
 inline void put_back(const args &a, const place &w, state &f, const sight &seen) {
   for (int head = w.head * (int)TOGETHER; HAS(DV) && head < (w.head + 1) * TOGETHER; head++)
-    add_odd<TYPE>(f.dv, row_address(a, DO, w.batch, head, 0), 2 * L_STRIDE(DO), seen.lo, seen.hi, 16 * DKV_FIRST,
-                  (int)WIDTH, [&](int m, int h, int j) {
-                    return sees(a, j, w.first + DKV_ROW + 8 * h + LANE_ROW + 16 * m, w.valid);
-                  });
+    add_odd<TYPE>(
+        f.dv, row_address(a, DO, w.batch, head, 0), 2 * L_STRIDE(DO), seen.lo, seen.hi, 16 * DKV_FIRST, (int)WIDTH,
+        [&](int m, int h, int j) { return sees(a, j, w.first + DKV_ROW + 8 * h + LANE_ROW + 16 * m, w.valid); });
 }
-} // namespace dkv
+}  // namespace dkv
 
 KERNEL(attention_dkv, 32 * DKV_WARPS) {
   using namespace dkv;
@@ -262,7 +263,8 @@ KERNEL(attention_dkv, 32 * DKV_WARPS) {
     copies_done();
     __syncthreads();
     if (next_head < heads_end) load_queries(a, w, next, next_head, next_query);
-    const bool some = seen_by(a, query + DKV_QUERIES - 1, w.valid).lo > w.first || seen_by(a, query, w.valid).hi < w.first + ROWS;
+    const bool some =
+        seen_by(a, query + DKV_QUERIES - 1, w.valid).lo > w.first || seen_by(a, query, w.valid).hi < w.first + ROWS;
     const bool odd = some && (has_odd<TYPE, DKV_QUERIES, DEPTH, PITCH, THREADS>(here) ||
                               has_odd<TYPE, DKV_QUERIES, DEPTH, PITCH, THREADS>(here + TILE_BYTES));
     queries(a, w, f, k, here, p, query, odd);

@@ -76,7 +76,7 @@ inline place place_of(const args &a, i64 rows, i64 heads, i64 each, bool last_fi
   return w;
 }
 
-#define HEAD_OFFSET(s, b, h) ((b) * B_STRIDE(s) + (h) * H_STRIDE(s))
+#define HEAD_OFFSET(s, b, h) ((b)*B_STRIDE(s) + (h)*H_STRIDE(s))
 
 #if BACKWARD
 #define WANTS_DT (HAS(DQ) || HAS(DK)) /* dv needs p alone */
@@ -85,11 +85,14 @@ inline place place_of(const args &a, i64 rows, i64 heads, i64 each, bool last_fi
 #define ROW_DELTA(row) (((real *)STATISTICS)[BATCHES * HEADS * QUERIES + (row)])
 #endif
 
-#ifdef HEAD_DEPTH /* ---- by tensor cores: forward16.cu, backward16.cu ------------------------------------------------- */
+#ifdef HEAD_DEPTH /* ---- by tensor cores: forward16.cu, backward16.cu ------------------------------ */
 enum {
   TYPE = DTYPE(Q),
   DEPTH = HEAD_DEPTH, /* WIDTH rounded up to 16 */
-  PITCH = DEPTH <= 32 ? 32 : DEPTH <= 64 ? 64 : DEPTH <= 128 ? 128 : 256
+  PITCH = DEPTH <= 32    ? 32
+          : DEPTH <= 64  ? 64
+          : DEPTH <= 128 ? 128
+                         : 256
 };
 #define LANE_ROW ((int)threadIdx.x % 32 / 4) /* g of tensor.cu */
 #define LANE_COL ((int)threadIdx.x % 4 * 2)  /* 2 t            */
@@ -100,11 +103,13 @@ inline char *row_address(const args &a, int s, i64 b, i64 h, i64 row) {
 
 template <int ROWS, int THREADS>
 inline void load_slot(const args &a, shared_at tile, int s, i64 b, i64 h, at_row first, at_row end) {
-  load_tile<ROWS, DEPTH, PITCH, THREADS>(tile, row_address(a, s, b, h, first), 2 * L_STRIDE(s), end - first, (int)WIDTH);
+  load_tile<ROWS, DEPTH, PITCH, THREADS>(tile, row_address(a, s, b, h, first), 2 * L_STRIDE(s), end - first,
+                                         (int)WIDTH);
 }
 
 /* s = q.k becomes softcap tanh(scale s / softcap) / scale: tanh x = 1 - 2 / (1 + e^2x) */
-template <int MT, int NT> inline void cap_scores(const args &a, float (&s)[MT][NT][4]) {
+template <int MT, int NT>
+inline void cap_scores(const args &a, float (&s)[MT][NT][4]) {
   const float in = (float)CAP_IN, out = (float)CAP_OUT;
 #pragma unroll
   for (int i = 0; HAS_SOFTCAP && i < MT * NT * 4; i++) {

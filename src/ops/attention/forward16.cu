@@ -1,10 +1,11 @@
-/* forward16.cu -- attention of f16 or bf16 by tensor cores: a block of QUERIES_HERE queries past KEYS_HERE keys at a time.
+/* forward16.cu -- attention of f16 or bf16 by tensor cores: a block of QUERIES_HERE queries past KEYS_HERE keys at a
+ * time.
  *
  *   s = q k^T;   most' = max(most, c s);   p = 2^(c s - most');   o = o 2^(most - most') + p v;   c = scale log2 e
  *
- * A warp has 16 MT queries. s, p and o stay in its registers (tensor.cu); p is rounded to 16 bits to be multiplied with v,
- * but summed as it is. The next keys and values are on their way while a tile is worked on. `most` follows the maximum
- * only when that has grown by a factor 2^8: o is seldom scaled, and p <= 2^8 is as exact as p <= 1. */
+ * A warp has 16 MT queries. s, p and o stay in its registers (tensor.cu); p is rounded to 16 bits to be multiplied with
+ * v, but summed as it is. The next keys and values are on their way while a tile is worked on. `most` follows the
+ * maximum only when that has grown by a factor 2^8: o is seldom scaled, and p <= 2^8 is as exact as p <= 1. */
 namespace forward {
 enum {
   MT = FORWARD_MT,
@@ -40,7 +41,7 @@ inline void mask_scores(const args &a, float (&s)[MT][NT][4], int query, int key
     }
 }
 
-/* ---- online softmax ------------------------------------------------------------------------------------------------- */
+/* ---- online softmax ------------------------------------------------------------------------------ */
 /* The largest of a row of scores: 4 lanes share it */
 inline float row_most(const float (&s)[NT][4], int h) {
   float most = s[0][2 * h];
@@ -105,7 +106,7 @@ inline void forward_keys(const args &a, const place &w, forward_state &f, shared
   if (HAS(V)) add_weighted<TYPE, MT, DT, NT, PITCH>(f.o, s, k + TILE_BYTES, 0);
 }
 
-/* ---- in and out ------------------------------------------------------------------------------------------------------ */
+/* ---- in and out ---------------------------------------------------------------------------------- */
 inline void load_keys(const args &a, const place &w, shared_at k, int key) {
   load_slot<KEYS_HERE, THREADS>(a, k, K, w.batch, w.group, key, w.valid);
   if (HAS(V)) load_slot<KEYS_HERE, THREADS>(a, k + TILE_BYTES, V, w.batch, w.group, key, w.valid);
@@ -137,10 +138,9 @@ inline void solve(const args &a, const place &w, forward_state &f, shared_at q) 
   }
   copies_done();
   if (odd)
-    add_odd<TYPE>(f.o, row_address(a, V, w.batch, w.group, 0), 2 * L_STRIDE(V), first.lo, last.hi, 0,
-                  (int)WIDTH, [&](int m, int h, int j) {
-                    return sees(a, w.first + MY_ROW + 16 * m + 8 * h + LANE_ROW, j, w.valid);
-                  });
+    add_odd<TYPE>(
+        f.o, row_address(a, V, w.batch, w.group, 0), 2 * L_STRIDE(V), first.lo, last.hi, 0, (int)WIDTH,
+        [&](int m, int h, int j) { return sees(a, w.first + MY_ROW + 16 * m + 8 * h + LANE_ROW, j, w.valid); });
 }
 
 inline float lanes_sum(float v) { /* of the 4 that share a row */
@@ -162,7 +162,7 @@ inline void store_row(const args &a, const place &w, const forward_state &f, int
     if (8 * d < WIDTH)
       put_pair<TYPE>(false, o, 8 * d + LANE_COL, f.o[m][d][2 * h] * inverse, f.o[m][d][2 * h + 1] * inverse);
 }
-} // namespace forward
+}  // namespace forward
 
 #if !BACKWARD
 KERNEL(attention_forward, 32 * FORWARD_WARPS) {
@@ -183,12 +183,13 @@ inline float delta_part(const args &a, const place &w, const forward_state &f, i
   for (int i = 0; i < DT * 2; i++) {
     const int column = i / 2 * 8 + LANE_COL + i % 2;
     if (row >= QUERIES || column >= WIDTH) continue;
-    const float o = HAS(O) ? load(TYPE, row_address(a, O, w.batch, w.head, row), column) : f.o[m][i / 2][2 * h + i % 2] * inverse;
+    const float o =
+        HAS(O) ? load(TYPE, row_address(a, O, w.batch, w.head, row), column) : f.o[m][i / 2][2 * h + i % 2] * inverse;
     delta += o * load(TYPE, row_address(a, DO, w.batch, w.head, row), column);
   }
   return lanes_sum(delta);
 }
-} // namespace forward
+}  // namespace forward
 
 /* lse and delta of backward16.cu, where lse or o were not saved */
 KERNEL(attention_solve, 32 * FORWARD_WARPS) {

@@ -43,8 +43,7 @@ inline void load_rows(const args &a, int s, i64 b, i64 h, i64 first, i64 end, re
   const i64 head = HEAD_OFFSET(s, b, h);
   for (int n = threadIdx.x; n < TILE * DEPTH; n += THREADS) {
     const i64 row = first + n / DEPTH, d = n % DEPTH;
-    tile[n / DEPTH * PITCH + d] =
-        row < end && d < WIDTH ? GET(s, head + row * L_STRIDE(s) + d * D_STRIDE(s)) : (real)0;
+    tile[n / DEPTH * PITCH + d] = row < end && d < WIDTH ? GET(s, head + row * L_STRIDE(s) + d * D_STRIDE(s)) : (real)0;
   }
 }
 
@@ -109,7 +108,7 @@ inline real row_max(real v) {
   return v;
 }
 
-/* ---- scores of TILE queries from `query` and TILE keys from `key` ------------------------------------------------- */
+/* ---- scores of TILE queries from `query` and TILE keys from `key` -------------------------------- */
 /* Whether they all see each other */
 inline bool all_see(const args &a, i64 query, i64 key, i64 n) {
   const i64 last = query + TILE - 1;
@@ -128,7 +127,7 @@ inline void scores(const args &a, tile_part &t, const real *q, const real *k) {
     }
 }
 
-/* ---- forward: o, and the largest score and the sum of e^(t - most) of each row ------------------------------------- */
+/* ---- forward: o, and the largest score and the sum of e^(t - most) of each row ------------------- */
 struct forward_state {
   row_part o;
   long_sum sum[EACH]; /* of this thread's columns */
@@ -222,7 +221,7 @@ KERNEL(attention_forward, THREADS) {
 }
 #else
 
-/* ---- backward: lse and delta ----------------------------------------------------------------------------------------- */
+/* ---- backward: lse and delta --------------------------------------------------------------------- */
 /* This thread's part of do.o of its rows; o as saved, or in f */
 inline real delta_part(const args &a, const place &w, const forward_state &f, int i) {
   real delta = 0;
@@ -230,7 +229,8 @@ inline real delta_part(const args &a, const place &w, const forward_state &f, in
 #pragma unroll
   for (int c = 0; c < COLUMNS; c++) {
     if (row >= QUERIES || X(c) >= WIDTH) continue;
-    const real o = HAS(O) ? GET(O, HEAD_OFFSET(O, w.batch, w.head) + row * L_STRIDE(O) + X(c) * D_STRIDE(O)) : f.o[i][c].total;
+    const real o =
+        HAS(O) ? GET(O, HEAD_OFFSET(O, w.batch, w.head) + row * L_STRIDE(O) + X(c) * D_STRIDE(O)) : f.o[i][c].total;
     delta += o * GET(DO, HEAD_OFFSET(DO, w.batch, w.head) + row * L_STRIDE(DO) + X(c) * D_STRIDE(DO));
   }
   return delta;
@@ -257,7 +257,7 @@ KERNEL(attention_statistics, THREADS) {
   }
 }
 
-/* ---- p and dt of a tile, in shared memory ------------------------------------------------------------------------- */
+/* ---- p and dt of a tile, in shared memory -------------------------------------------------------- */
 /* row: number of query `query` in the workspace */
 inline void weigh(const args &a, tile_part &t, const tile_part &dp, const tiles &m, i64 row, i64 query, i64 key, i64 n,
                   bool whole) {
