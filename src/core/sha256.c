@@ -28,9 +28,8 @@ static void take_block(uint32_t h[8], const unsigned char *p) {
     uint32_t e = v[4], a = v[0];
     uint32_t t = v[7] + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) + ((e & v[5]) ^ (~e & v[6])) + k[i] + w[i];
     uint32_t u = (turn(a, 2) ^ turn(a, 13) ^ turn(a, 22)) + ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
-    memmove(v + 1, v, 7 * sizeof *v);
-    v[4] += t;
-    v[0] = t + u;
+    v[7] = v[6], v[6] = v[5], v[5] = v[4], v[4] = v[3] + t;
+    v[3] = v[2], v[2] = v[1], v[1] = v[0], v[0] = t + u;
   }
   for (int i = 0; i < 8; i++) h[i] += v[i];
 }
@@ -44,9 +43,15 @@ void sha256_begin(sha256 *s) {
 
 void sha256_add(sha256 *s, const void *data, size_t n) {
   const unsigned char *p = data;
-  for (size_t i = 0; i < n; i++) {
-    s->block[s->bytes++ % 64] = p[i];
-    if (s->bytes % 64 == 0) take_block(s->h, s->block);
+  while (n > 0) {
+    size_t at = s->bytes % 64, piece = n < 64 - at ? n : 64 - at;
+    if (piece == 64) {
+      take_block(s->h, p);
+    } else {
+      memcpy(s->block + at, p, piece);
+      if (at + piece == 64) take_block(s->h, s->block);
+    }
+    s->bytes += piece, p += piece, n -= piece;
   }
 }
 

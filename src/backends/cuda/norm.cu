@@ -60,6 +60,7 @@ inline void put_gradient(const args &a, i64 row, i64 column, real (&ds)[VEC]) {
   put_line(LINE(DRESIDUAL, row), column, ds, COLS);
 }
 
+#define HAS_MEAN (MEAN_SLOT > 0 && HAS(MEAN_SLOT)) /* 0: the op has no such slot */
 #define READS_S (HAS(X) || HAS(SUM)) /* layernorm's db alone does not */
 
 #if KEEP
@@ -70,11 +71,14 @@ enum { AHEAD = KEPT * VEC * (bytes_of(DTYPE(S)) + bytes_of(DTYPE(DY))) <= 32 };
 struct inputs {
   RAW(S) s[KEPT];
   RAW(DY) dy[KEPT];
+  real mean, rstd; /* those that forward saved */
 };
 
 inline void load_inputs(const args &a, inputs &in, i64 row) {
   const line s = source_of(a, row).x, dy = LINE(DY, row);
   if (row >= ROWS) return;
+  if (HAS_MEAN) in.mean = GET(MEAN_SLOT, ROW_OFFSET(MEAN_SLOT, row));
+  if (HAS(RSTD)) in.rstd = GET(RSTD, ROW_OFFSET(RSTD, row));
 #pragma unroll
   for (int j = 0; j < CHUNKS; j++) {
     if (READS_S) load_raw(in.s[j], s, COLUMN(j), COLS);

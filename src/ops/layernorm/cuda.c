@@ -25,6 +25,7 @@ static void plan_backward(cuda_plan *k, row_split r) {
 static ambi_status plan(cuda_plan *k) {
   bool backward = is_backward(k->p);
   row_split r = cuda_rows(k, AMBI_BIT(MEAN) | AMBI_BIT(RSTD), backward ? 8 : 16, backward ? 16 : 32);
+  cuda_fix(k, "MEAN_SLOT", MEAN);
   cuda_part(k, norm_cu);
   cuda_real(k, "EPS", k->p->op.u.layernorm.eps);
   if (backward)

@@ -118,15 +118,15 @@ struct factors {
   real m, r, mean_g, pull;
 };
 
-inline real mean_of(const args &a, i64 row, real sum, real (&room)[2][3][32], int &turn) {
+inline real mean_of(const args &a, real saved, real sum, real (&room)[2][3][32], int &turn) {
   real v[1] = {sum};
-  if (HAS(MEAN)) return GET(MEAN, ROW_OFFSET(MEAN, row));
+  if (HAS(MEAN)) return saved;
   group_sums<GROUP>(v, room, turn);
   return v[0] / (real)COLS;
 }
 
-/* v: a thread's sums of g, g c and c^2 */
-inline factors factors_of(const args &a, i64 row, real m, real (&v)[3], real (&room)[2][3][32], int &turn) {
+/* v: a thread's sums of g, g c and c^2; saved: what forward left of r */
+inline factors factors_of(const args &a, real saved, real m, real (&v)[3], real (&room)[2][3][32], int &turn) {
   factors f = {m, 0, 0, 0};
   real two[2] = {v[0], v[1]};
   if (!HAS(RSTD)) group_sums<GROUP>(v, room, turn);
@@ -134,7 +134,7 @@ inline factors factors_of(const args &a, i64 row, real m, real (&v)[3], real (&r
     group_sums<GROUP>(two, room, turn);
     v[0] = two[0], v[1] = two[1];
   }
-  f.r = HAS(RSTD) ? GET(RSTD, ROW_OFFSET(RSTD, row)) : rstd(v[2], COLS, EPS);
+  f.r = HAS(RSTD) ? saved : rstd(v[2], COLS, EPS);
   f.mean_g = v[0] / (real)COLS;
   f.pull = f.r * f.r * (v[1] / (real)COLS);
   return f;
@@ -149,14 +149,14 @@ inline void put_ds(const args &a, i64 row, i64 column, const real (&g)[VEC], con
 
 #if KEEP
 /* s becomes c */
-inline factors row_factors(const args &a, i64 row, real (&s)[KEPT][VEC], const real (&d)[KEPT][VEC],
+inline factors row_factors(const args &a, real mean, real r, real (&s)[KEPT][VEC], const real (&d)[KEPT][VEC],
                            const RAW(W) (&w)[KEPT], real (&room)[2][3][32], int &turn) {
   real sum = 0, v[3] = {0, 0, 0};
   factors none = {0, 0, 0, 0};
   if (!READS_S) return none;
 #pragma unroll
   for (int j = 0; j < CHUNKS; j++) sum += total(s[j]);
-  const real m = mean_of(a, row, sum, room, turn);
+  const real m = mean_of(a, mean, sum, room, turn);
 #pragma unroll
   for (int j = 0; j < CHUNKS; j++) {
     real g[VEC];
@@ -165,7 +165,7 @@ inline factors row_factors(const args &a, i64 row, real (&s)[KEPT][VEC], const r
     for (int k = 0; k < VEC; k++) g[k] = HAS(W) ? g[k] * d[j][k] : d[j][k];
     v[0] += total(g), v[1] += dot(g, s[j]), v[2] += dot(s[j], s[j]);
   }
-  return factors_of(a, row, m, v, room, turn);
+  return factors_of(a, r, m, v, room, turn);
 }
 
 KERNEL(layernorm_backward, GROUP * GROUPS, 1024 / (GROUP * GROUPS)) {
@@ -183,8 +183,9 @@ KERNEL(layernorm_backward, GROUP * GROUPS, 1024 / (GROUP * GROUPS)) {
       real c[KEPT][VEC], d[KEPT][VEC];
       if (!AHEAD) load_inputs(a, in, row);
       unpack_inputs(a, in, row, c, d);
+      const real mean = in.mean, r = in.rstd;
       if (AHEAD) load_inputs(a, in, row + ROW_STEP);
-      const factors f = row_factors(a, row, c, d, w, room, turn);
+      const factors f = row_factors(a, mean, r, c, d, w, room, turn);
 #pragma unroll
       for (int j = 0; j < CHUNKS; j++) {
         real g[VEC];
@@ -216,7 +217,8 @@ KERNEL(layernorm_sums, GROUP * GROUPS) {
       from.get(s, COLUMN(j), COLS);
       sum.add(total(s));
     }
-    const real m = mean_of(a, row, sum.total, room, turn);
+    const real mean = HAS(MEAN) ? GET(MEAN, ROW_OFFSET(MEAN, row)) : 0;
+    const real m = mean_of(a, mean, sum.total, room, turn);
     for (i64 j = 0; j < CHUNKS; j++) {
       from.get(s, COLUMN(j), COLS);
       centre(s, m, COLUMN(j), COLS);
@@ -226,7 +228,8 @@ KERNEL(layernorm_sums, GROUP * GROUPS) {
       g.add(total(d)), gc.add(dot(d, s)), squares.add(dot(s, s));
     }
     real v[3] = {g.total, gc.total, squares.total};
-    const factors f = factors_of(a, row, m, v, room, turn);
+    const real r = HAS(RSTD) ? GET(RSTD, ROW_OFFSET(RSTD, row)) : 0;
+    const factors f = factors_of(a, r, m, v, room, turn);
     if (threadIdx.x == 0) ((factors *)ROW_SUMS)[row] = f;
   }
 }

@@ -22,6 +22,7 @@ static void plan_backward(cuda_plan *k, row_split r) {
 
 static ambi_status plan(cuda_plan *k) {
   row_split r = cuda_rows(k, AMBI_BIT(RSTD), is_backward(k->p) ? 8 : 16, is_backward(k->p) ? 16 : 64);
+  cuda_fix(k, "MEAN_SLOT", 0);
   cuda_part(k, norm_cu);
   cuda_real(k, "EPS", k->p->op.u.rmsnorm.eps);
   cuda_real(k, "OFFSET", k->p->op.u.rmsnorm.offset);

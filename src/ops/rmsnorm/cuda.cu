@@ -85,10 +85,10 @@ inline void put_ds(const args &a, i64 row, i64 column, const real (&s)[VEC], con
   put_gradient(a, row, column, ds);
 }
 
-/* r of the row, and pull; v: a thread's sums of s^2 and g s */
-inline real row_sums(const args &a, i64 row, real (&v)[2], real (&room)[2][2][32], int &turn, real *pull) {
+/* r of the row, and pull; v: a thread's sums of s^2 and g s; saved: what forward left of r */
+inline real row_sums(const args &a, real saved, real (&v)[2], real (&room)[2][2][32], int &turn, real *pull) {
   if (!HAS(RSTD) || WANTS_DS) group_sums<GROUP>(v, room, turn);
-  const real r = HAS(RSTD) ? GET(RSTD, ROW_OFFSET(RSTD, row)) : rstd(v[0], COLS, EPS);
+  const real r = HAS(RSTD) ? saved : rstd(v[0], COLS, EPS);
   *pull = r * r * r * (v[1] / (real)COLS);
   return r;
 }
@@ -109,11 +109,12 @@ KERNEL(rmsnorm_backward, GROUP * GROUPS, 1024 / (GROUP * GROUPS)) {
       real s[KEPT][VEC], d[KEPT][VEC], v[2] = {0, 0}, pull;
       if (!AHEAD) load_inputs(a, in, row);
       unpack_inputs(a, in, row, s, d);
+      const real saved = in.rstd;
       if (AHEAD) load_inputs(a, in, row + ROW_STEP);
 #pragma unroll
       for (int j = 0; j < CHUNKS; j++)
         for (int k = 0; k < VEC; k++) v[0] += s[j][k] * s[j][k], v[1] += s[j][k] * (d[j][k] * w[j][k]);
-      const real r = row_sums(a, row, v, room, turn, &pull);
+      const real r = row_sums(a, saved, v, room, turn, &pull);
 #pragma unroll
       for (int j = 0; j < CHUNKS; j++) {
         real g[VEC];
@@ -145,7 +146,8 @@ KERNEL(rmsnorm_sums, GROUP * GROUPS) {
       for (int k = 0; k < VEC; k++) squares.add(s[k] * s[k]), products.add(s[k] * (d[k] * weight[k]));
     }
     real v[2] = {squares.total, products.total};
-    const real r = row_sums(a, row, v, room, turn, &pull);
+    const real saved = HAS(RSTD) ? GET(RSTD, ROW_OFFSET(RSTD, row)) : 0;
+    const real r = row_sums(a, saved, v, room, turn, &pull);
     if (threadIdx.x == 0) ((real *)ROW_SUMS)[2 * row] = r, ((real *)ROW_SUMS)[2 * row + 1] = pull;
   }
 }
