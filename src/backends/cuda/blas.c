@@ -104,6 +104,7 @@ static bool choose_types(const cuda_product *s, blas_product *b) {
   b->scale = wide ? TYPE_F64 : TYPE_F32;
   b->has_bias = s->bias != AMBI_NONE;
   if (b->has_bias && ((int64_t)s->bias != s->c.dtype || (s->n > 1 && s->bias_stride != 1))) return false;
+  if (s->compute == AMBI_F64 && !wide) return false;
   return s->a.dtype == s->b.dtype && (s->c.dtype == s->a.dtype || (half && s->c.dtype == AMBI_F32));
 }
 
@@ -152,10 +153,17 @@ static bool prepare(const cuda_device *d, blas_product *b) {
   return error == 0;
 }
 
+/* Seen on an H200: a small or odd product into 16 bits is rounded before the bias, or what it is added to, joins it. */
+static bool rounds_once(const cuda_product *p) {
+  bool joins = p->bias != AMBI_NONE || p->accumulate, half = p->c.dtype == AMBI_F16 || p->c.dtype == AMBI_BF16;
+  bool even = p->m % 8 == 0 && p->n % 8 == 0 && p->k % 8 == 0;
+  return !half || !joins || (even && (double)p->m * (double)p->n * (double)p->k >= 1 << 21);
+}
+
 blas_product *blas_make(cuda_device *d, const cuda_product *p) {
   blas_product b = {0};
   if (p->k == 0 || p->m > INT32_MAX || p->n > INT32_MAX || p->k > INT32_MAX) return NULL;
-  if (!choose_types(p, &b) || !lay_out_all(p, &b) || !handle_of(d)) return NULL;
+  if (!rounds_once(p) || !choose_types(p, &b) || !lay_out_all(p, &b) || !handle_of(d)) return NULL;
   blas_product *made = malloc(sizeof *made);
   if (made) *made = b;
   if (made && prepare(d, made)) return made;

@@ -78,7 +78,7 @@ struct cuda_plan {
   cuda_step step[MAX_STEPS];
   const char *part[MAX_PARTS];
   const char *last, *more; /* parts after the op's own text */
-  const char *variant; /* what the kernel's name ends in: "rows", "strided" */
+  const char *variant;     /* what the kernel's name ends in: "rows", "strided" */
   uint64_t workspace;
   char *defines; /* "#define ROWS (a.n[0])\n.." */
   size_t defined, room;

@@ -21,6 +21,7 @@ typedef struct {
   cuda_matrix a, b, c;
   ambi_dtype bias; /* AMBI_NONE: absent */
   int64_t bias_stride;
+  ambi_dtype compute; /* AMBI_F64: nothing may pass through f32 */
   bool accumulate;
   bool tf32; /* factors of f32 may round to 10 bits */
 } cuda_product;

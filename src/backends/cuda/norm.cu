@@ -66,7 +66,7 @@ inline void put_gradient(const args &a, i64 row, i64 column, real (&ds)[VEC]) {
 #if KEEP
 enum { S = SUMMED ? SUM : X };
 /* Whether the next row is loaded while this one is worked on: where there are registers for that. */
-enum { AHEAD = KEPT * VEC * (bytes_of(DTYPE(S)) + bytes_of(DTYPE(DY))) <= 32 };
+enum { AHEAD = KEPT * VEC * (bytes_of(DTYPE(S)) + bytes_of(DTYPE(DY))) <= 32768 / RESIDENT };
 
 struct inputs {
   RAW(S) s[KEPT];

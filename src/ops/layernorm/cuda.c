@@ -6,13 +6,16 @@ enum { W = AMBI_LAYERNORM_W, B = AMBI_LAYERNORM_B, MEAN = AMBI_LAYERNORM_MEAN, R
 
 extern const char layernorm_cu[];
 
+enum { RESIDENT = 1024, EACH = 8 }; /* threads of a multiprocessor, values of a row to each, in backward */
+
 static void plan_backward(cuda_plan *k, row_split r) {
   bool wants_dw = writes_slot(k->p, AMBI_GRAD(W)), wants_db = writes_slot(k->p, AMBI_GRAD(B));
-  int64_t cols = rows_of(k->p)->cols, blocks = cuda_row_blocks(k, r, r.keep ? 1024 : 2048);
+  int64_t cols = rows_of(k->p)->cols, blocks = cuda_row_blocks(k, r, r.keep ? RESIDENT : 2048);
   int64_t parts = cuda_row_parts(r, blocks);
   uint64_t partial = (uint64_t)parts * (uint64_t)cols * real_bytes(k->p);
   cuda_number(k, "PARTS", parts);
   cuda_fix(k, "RUN", ROW_RUN);
+  cuda_fix(k, "RESIDENT", RESIDENT);
   cuda_workspace(k, "PARTIAL_DW", wants_dw ? partial : 0);
   cuda_workspace(k, "PARTIAL_DB", wants_db ? partial : 0);
   cuda_workspace(k, "ROW_SUMS", r.keep ? 0 : 4 * (uint64_t)r.rows * real_bytes(k->p));
@@ -24,7 +27,7 @@ static void plan_backward(cuda_plan *k, row_split r) {
 
 static ambi_status plan(cuda_plan *k) {
   bool backward = is_backward(k->p);
-  row_split r = cuda_rows(k, AMBI_BIT(MEAN) | AMBI_BIT(RSTD), backward ? 8 : 16, backward ? 16 : 32);
+  row_split r = cuda_rows(k, AMBI_BIT(MEAN) | AMBI_BIT(RSTD), backward ? EACH : 16, backward ? 2 * EACH : 32);
   cuda_fix(k, "MEAN_SLOT", MEAN);
   cuda_part(k, norm_cu);
   cuda_real(k, "EPS", k->p->op.u.layernorm.eps);

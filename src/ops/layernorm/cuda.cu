@@ -168,7 +168,7 @@ inline factors row_factors(const args &a, real mean, real r, real (&s)[KEPT][VEC
   return factors_of(a, r, m, v, room, turn);
 }
 
-KERNEL(layernorm_backward, GROUP * GROUPS, 1024 / (GROUP * GROUPS)) {
+KERNEL(layernorm_backward, GROUP * GROUPS, RESIDENT / (GROUP * GROUPS)) {
   __shared__ real room[2][3][32];
   int turn = 0;
   RAW(W) w[KEPT];

@@ -35,7 +35,8 @@ typedef struct {
 
 static cuda_product product_of(const problem *p, const step *s) {
   int64_t M = rows_of(p)->rows.count, N = p->t[W].shape[0], K = p->t[W].shape[1];
-  cuda_product y = {.accumulate = (p->accumulates & AMBI_BIT(s->c)) != 0, .tf32 = p->op.u.linear.tf32 != 0};
+  cuda_product y = {
+      .compute = p->compute, .accumulate = (p->accumulates & AMBI_BIT(s->c)) != 0, .tf32 = p->op.u.linear.tf32 != 0};
   y.m = s->c == DW ? N : M, y.n = s->c == Y ? N : K, y.k = s->c == Y ? K : s->c == DX ? N : M;
   y.a = s->c == DW ? cuda_transposed(by_rows(p, DY)) : by_rows(p, s->a);
   y.b = s->c == Y ? cuda_transposed(weight(p, W)) : s->c == DX ? weight(p, W) : by_rows(p, X);

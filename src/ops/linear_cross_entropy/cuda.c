@@ -188,7 +188,8 @@ static ambi_status plan_products(cuda_plan *k, job *j) {
     int64_t m = sizes[i / PRODUCTS];
     if (!wanted[i % PRODUCTS] || (i >= PRODUCTS && m == 0)) continue;
     cuda_gemm **g = &j->gemm[i / PRODUCTS][i % PRODUCTS];
-    const cuda_product p = product_of(k->p, i % PRODUCTS, m);
+    cuda_product p = product_of(k->p, i % PRODUCTS, m);
+    p.compute = k->p->compute;
     TRY(cuda_gemm_make(k, &p, g));
     if (cuda_gemm_workspace(*g) > most) most = cuda_gemm_workspace(*g);
   }

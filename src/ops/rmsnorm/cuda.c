@@ -6,12 +6,15 @@ enum { X = AMBI_RMSNORM_X, W = AMBI_RMSNORM_W, RSTD = AMBI_RMSNORM_RSTD };
 
 extern const char rmsnorm_cu[];
 
+enum { RESIDENT = 1024, EACH = 8 }; /* threads of a multiprocessor, values of a row to each, in backward */
+
 static void plan_backward(cuda_plan *k, row_split r) {
   bool wants_dw = writes_slot(k->p, AMBI_GRAD(W));
-  int64_t cols = rows_of(k->p)->cols, blocks = cuda_row_blocks(k, r, r.keep ? 1024 : 2048);
+  int64_t cols = rows_of(k->p)->cols, blocks = cuda_row_blocks(k, r, r.keep ? RESIDENT : 2048);
   int64_t parts = cuda_row_parts(r, blocks);
   cuda_number(k, "PARTS", parts);
   cuda_fix(k, "RUN", ROW_RUN);
+  cuda_fix(k, "RESIDENT", RESIDENT);
   cuda_workspace(k, "PARTIAL", wants_dw ? (uint64_t)parts * (uint64_t)cols * real_bytes(k->p) : 0);
   cuda_workspace(k, "ROW_SUMS", r.keep ? 0 : 2 * (uint64_t)r.rows * real_bytes(k->p));
   if (!r.keep) cuda_launch(k, "rmsnorm_sums", blocks, 1, r.group, r.groups, 0);
@@ -21,7 +24,7 @@ static void plan_backward(cuda_plan *k, row_split r) {
 }
 
 static ambi_status plan(cuda_plan *k) {
-  row_split r = cuda_rows(k, AMBI_BIT(RSTD), is_backward(k->p) ? 8 : 16, is_backward(k->p) ? 16 : 64);
+  row_split r = cuda_rows(k, AMBI_BIT(RSTD), is_backward(k->p) ? EACH : 16, is_backward(k->p) ? 2 * EACH : 64);
   cuda_fix(k, "MEAN_SLOT", 0);
   cuda_part(k, norm_cu);
   cuda_real(k, "EPS", k->p->op.u.rmsnorm.eps);

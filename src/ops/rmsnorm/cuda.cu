@@ -94,7 +94,7 @@ inline real row_sums(const args &a, real saved, real (&v)[2], real (&room)[2][2]
 }
 
 #if KEEP
-KERNEL(rmsnorm_backward, GROUP * GROUPS, 1024 / (GROUP * GROUPS)) {
+KERNEL(rmsnorm_backward, GROUP * GROUPS, RESIDENT / (GROUP * GROUPS)) {
   __shared__ real room[2][2][32];
   int turn = 0;
   real w[KEPT][VEC];
