@@ -2,8 +2,8 @@
  *
  * A block of 16 x 16 threads makes 64 x 64 results, each thread 4 x 4 of them, 16 steps apart so that neighbours store
  * neighbours. Tiles of A and B, 16 deep, pass through shared memory as reals: strides and dtypes end there.
- * A sum runs over 64 k's at a time, and those sums are added with Kahan's correction. Few results of long sums are split
- * over more blocks: row blockIdx.y of the workspace gets the sums over some k's, and gemm_sum adds up the rows.      */
+ * A sum runs over 64 k's at a time, and those sums are added with Kahan's correction. Few results of long sums are
+ * split over more blocks: part blockIdx.y of the workspace gets the sums over some k's, gemm_sum adds up the parts. */
 enum { TILE_M = 64, TILE_N = 64, TILE_K = 16, SUM_K = 64, SIDE = 16, EACH = 4 };
 enum { REAL_DTYPE = COMPUTE_F64 ? F64 : F32 };
 
@@ -25,13 +25,13 @@ struct gemm_args {
   i64 splits;
 };
 
-/* Not inline: its divisions are long. */
+/* What is not inline here would otherwise take a second to compile. */
 __noinline__ i64 along(const gemm_axis &x, i64 i) { return walk((int)x.dims, x.shape, x.stride, i); }
 inline bool dense(const gemm_axis &x) { return x.dims == 1 && x.stride[0] == 1; }
 
-/* to[kk][w] = the element of column (or row) w of the tile at k + kk, 0 outside. at_w: element offsets, -1 outside. */
-inline void load_tile(real (&to)[TILE_K][TILE_M + 4], const char *from, int dtype, const i64 *at_w, const u8 *in_w,
-                      const i64 *at_k, int depth, bool along_k) {
+/* to[kk][w] = the element of column (or row) w of the tile at k + kk, 0 outside. at_w: element offsets. */
+__noinline__ void load_tile(real (&to)[TILE_K][TILE_M + 4], const char *from, int dtype, const i64 *at_w,
+                            const u8 *in_w, const i64 *at_k, int depth, bool along_k) {
   const int t = (int)(threadIdx.y * SIDE + threadIdx.x);
 #pragma unroll
   for (int i = 0; i < EACH; i++) {
@@ -61,7 +61,6 @@ inline void add_sums(long_sum (&total)[EACH][EACH], real (&sum)[EACH][EACH]) {
     for (int j = 0; j < EACH; j++) total[i][j].add(sum[i][j]), sum[i][j] = 0;
 }
 
-/* Not inline either: sixteen of it would take seconds to compile. */
 __noinline__ void put_result(int dtype, bool adds, char *c, i64 at, real v) { put(dtype, adds, c, at, v); }
 
 extern "C" __global__ void __launch_bounds__(256) gemm(const __grid_constant__ gemm_args g) {

@@ -7,11 +7,13 @@
  *   SMOOTHING, Z_LOSS, SOFTCAP, IGNORED, MEAN, EACH    the attributes; ops/cross_entropy/row.h has the formulas      */
 enum { WIDE = 4, REAL_DTYPE = COMPUTE_F64 ? F64 : F32 };
 
-inline i64 target_of(const args &a, i64 row) { return load_integer(DTYPE(TARGET), AT(TARGET), ROW_OFFSET(TARGET, row)); }
+inline i64 target_of(const args &a, i64 row) {
+  return load_integer(DTYPE(TARGET), AT(TARGET), ROW_OFFSET(TARGET, row));
+}
 inline bool counts(i64 target, i64 ignored) { return target >= 0 && target != ignored; }
 #define COUNTS(row) counts(target_of(a, row), IGNORED)
 
-/* ---- once: the rows that count, as a divisor -------------------------------------------------------------------------- */
+/* ---- once: the rows that count, as a divisor -------------------------------------------------------------------- */
 KERNEL(lce_count, 1024) {
   __shared__ real scratch[32];
   real count = 0;
@@ -20,7 +22,7 @@ KERNEL(lce_count, 1024) {
   if (threadIdx.x == 0) *(real *)DIVISOR = count > 0 ? count : (real)1;
 }
 
-/* ---- of each block: x in a dense copy ---------------------------------------------------------------------------------- */
+/* ---- of each block: x in a dense copy --------------------------------------------------------------------------- */
 inline line row_of_block(char *block, i64 i, i64 cols, int dtype) {
   return make_line(true, block, i * cols, dtype, 1, false);
 }
@@ -38,7 +40,7 @@ KERNEL(lce_gather, GROUP * GROUPS) {
   }
 }
 
-/* ---- a row of logits ------------------------------------------------------------------------------------------------- */
+/* ---- a row of logits -------------------------------------------------------------------------------------------- */
 #define CLASS(j) (((j) * ROW_THREADS + threadIdx.x) * WIDE) /* the first of a thread's classes */
 #define CLASS_CHUNKS ((CLASSES + ROW_THREADS * WIDE - 1) / (ROW_THREADS * WIDE))
 
@@ -67,7 +69,8 @@ struct row_result {
   real max, over, lse, loss; /* p = e^(l - max) over */
 };
 
-/* max, then the sum of e^(l - max), and of l - max when there is smoothing; a NaN is passed over by max, not by the sum */
+/* max, then the sum of e^(l - max), and of l - max when there is smoothing. A NaN is passed over by max, not by the
+ * sum. */
 inline row_result read_row(const args &a, const real *row, i64 target, real *scratch) {
   real most = -INFINITY, l[WIDE];
   long_sum sum, drop;
@@ -173,7 +176,7 @@ KERNEL(lce_dlogits, ROW_THREADS) {
   }
 }
 
-/* ---- gradients of the block ---------------------------------------------------------------------------------------- */
+/* ---- gradients of the block ------------------------------------------------------------------------------------- */
 KERNEL(lce_scatter, GROUP * GROUPS) {
   for (i64 i = FIRST_ROW; i < HERE; i += ROW_STEP) {
     const line to = LINE(DX, FIRST + i), from = row_of_block(DX_BLOCK, i, COLS, REAL_DTYPE);
@@ -206,7 +209,7 @@ KERNEL(lce_db, 256) {
   sums[c] = sum.total, sums[CLASSES + c] = sum.lost;
 }
 
-/* ---- after the last block -------------------------------------------------------------------------------------------- */
+/* ---- after the last block --------------------------------------------------------------------------------------- */
 KERNEL(lce_put_db, 256) {
   const i64 c = (i64)blockIdx.x * 256 + threadIdx.x;
   if (c < CLASSES) PUT(DB, c * DB_STRIDE, ((const real *)DB_SUMS)[c]);
