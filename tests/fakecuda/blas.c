@@ -3,6 +3,7 @@
  *
  * It refuses what the real one refuses, and uses what it may use: all the workspace it asked for, addresses as aligned
  * as the preference promised (16 bytes at most, or the result is refused). Streams that record are not supported. */
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -101,16 +102,26 @@ EXPORT int cublasLtMatmulPreferenceSetAttribute(void *memory, int attribute, con
 }
 
 /* ---- storage --------------------------------------------------------------------------------------------------- */
-static double get(int type, const void *p, int64_t i) {
-  if (type == F32) return ((const float *)p)[i];
-  if (type == F64) return ((const double *)p)[i];
-  const uint16_t bits = ((const uint16_t *)p)[i];
-  if (type == F16) {
-    _Float16 h;
-    memcpy(&h, &bits, 2);
-    return (double)h;
-  }
-  const uint32_t wide = (uint32_t)bits << 16;
+static double from_f16(uint16_t h) {
+  const int exponent = h >> 10 & 31, digits = h & 1023;
+  double v = exponent ? ldexp(1024 + digits, exponent - 25) : ldexp(digits, -24);
+  if (exponent == 31) v = digits ? NAN : INFINITY;
+  return h >> 15 ? -v : v;
+}
+
+static uint16_t to_f16(double v) {
+  const uint16_t sign = signbit(v) ? 0x8000 : 0;
+  int exponent;
+  if (isnan(v)) return 0x7fff;
+  frexp(v, &exponent);
+  if (v == 0 || exponent < -13) exponent = -13; /* denormal */
+  const double digits = isinf(v) ? 4096 : rint(ldexp(fabs(v), 11 - exponent));
+  const double bits = digits + ldexp(exponent + 13, 10); /* 2048 carries into the exponent */
+  return (uint16_t)(sign | (bits < 0x7c00 && !isinf(v) ? (uint16_t)bits : 0x7c00));
+}
+
+static double from_bf16(uint16_t h) {
+  const uint32_t wide = (uint32_t)h << 16;
   float f;
   memcpy(&f, &wide, 4);
   return f;
@@ -119,15 +130,20 @@ static double get(int type, const void *p, int64_t i) {
 static uint16_t to_bf16(float f) {
   uint32_t bits;
   memcpy(&bits, &f, 4);
-  if (f != f) return 0x7fff;
+  if (isnan(f)) return 0x7fff;
   return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static double get(int type, const void *p, int64_t i) {
+  if (type == F32) return ((const float *)p)[i];
+  if (type == F64) return ((const double *)p)[i];
+  return type == F16 ? from_f16(((const uint16_t *)p)[i]) : from_bf16(((const uint16_t *)p)[i]);
 }
 
 static void set(int type, void *p, int64_t i, double v) { /* sums of 16-bit factors are f32's */
   if (type == F32) ((float *)p)[i] = (float)v;
   if (type == F64) ((double *)p)[i] = v;
-  const _Float16 h = (_Float16)(float)v;
-  if (type == F16) memcpy((uint16_t *)p + i, &h, 2);
+  if (type == F16) ((uint16_t *)p)[i] = to_f16((double)(float)v);
   if (type == BF16) ((uint16_t *)p)[i] = to_bf16((float)v);
 }
 
