@@ -1,6 +1,7 @@
 /* logits.cu -- what softmax and cross_entropy share: of a row of logits l, the largest, and the sum of e^(l - max).
  *
  *   BELOW      1: sum (l - max) is wanted too
+ *   FEW        1: a thread has so few vectors of a row that plain sums will do
  *   FAST_EXP   1: results are stored in 16 bits, so the GPU's own 2^x will do
  *
  * Logits are taken VEC at a time: when a larger one comes, the sum so far shrinks. A lump of logits knows its own
@@ -30,7 +31,7 @@ inline real exp_term(real t) {
 inline real base_of(real max) { return max == (real)-INFINITY ? (real)0 : max; }
 
 inline real max_of(const real (&l)[VEC], real most) {
-  for (int k = 0; k < VEC; k++) most = l[k] > most ? l[k] : most;
+  for (int k = 0; k < VEC; k++) most = fmax(l[k], most);
   return most;
 }
 
@@ -86,7 +87,10 @@ struct running_lump {
     const real base = base_of(max);
     real part = 0, drop = 0;
     for (int k = 0; k < VEC; k++) part += exp_term(l[k] - base);
-    sum.add(part);
+    if (FEW)
+      sum.total += part;
+    else
+      sum.add(part);
     for (int k = 0; k < VEC && BELOW; k++) drop += k < left ? l[k] - base : (real)0;
     if (BELOW) below.add(drop), count += (real)(left < VEC ? left < 0 ? 0 : left : VEC);
   }

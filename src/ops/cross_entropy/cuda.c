@@ -49,6 +49,7 @@ static ambi_status plan(cuda_plan *k) {
   cuda_fix(k, "FAST_EXP", k->special && p->compute == AMBI_F32 && is_half(p, LOGITS) && (to < 0 || is_half(p, to)));
   cuda_fix(k, "BELOW", !is_backward(p) && p->op.u.cross_entropy.label_smoothing > 0);
   cuda_fix(k, "HELD", held > 0);
+  cuda_fix(k, "FEW", held > 0);
   cuda_part(k, logits_cu);
   plan_formula(k);
   cuda_number(k, "ALL_ROWS", rows);

@@ -15,11 +15,12 @@ static ambi_status plan(cuda_plan *k) {
   cuda_math(k);
   cuda_fix(k, "FAST_EXP", k->special && p->compute == AMBI_F32 && is_half(p->t[out].dtype));
   cuda_fix(k, "BELOW", 0);
+  cuda_fix(k, "FEW", 0);
   cuda_part(k, logits_cu);
   cuda_real(k, "SCALE", p->op.u.softmax.scale);
   cuda_fix(k, "LOG", p->op.u.softmax.log != 0);
-  cuda_launch(k, is_backward(p) ? "softmax_backward" : "softmax_forward",
-              cuda_row_blocks(k, r, is_backward(p) ? 1024 : 1536), 1, r.group, r.groups, 0);
+  cuda_launch(k, is_backward(p) ? "softmax_backward" : "softmax_forward", cuda_row_blocks(k, r, 1 << 20), 1, r.group,
+              r.groups, 0);
   return AMBI_OK;
 }
 

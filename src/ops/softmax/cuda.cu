@@ -7,19 +7,32 @@
  * In registers the exponentials take the place of the logits: of a thread's own max, and later of the row's. */
 #define FROM_Y (BACKWARD && HAS(Y))
 
-inline void get_l(const args &a, real (&l)[VEC], const line &x, i64 column) {
-  get_line(l, x, column, COLS);
+/* x becomes l = scale x, -inf past the row's end */
+inline void to_l(const args &a, real (&l)[VEC], i64 column) {
   for (int k = 0; k < VEC; k++) l[k] = EXACT || column + k < COLS ? l[k] * SCALE : (real)-INFINITY;
 }
 
+inline void get_l(const args &a, real (&l)[VEC], const line &x, i64 column) {
+  get_line(l, x, column, COLS);
+  to_l(a, l, column);
+}
+
 #if KEEP
+/* A row as it lies in memory: all of it is asked for before any of it is looked at. */
+template <int BYTES> inline void load_row(const args &a, raw<BYTES> (&r)[KEPT], const line &from) {
+#pragma unroll
+  for (int j = 0; j < CHUNKS; j++) load_raw(r[j], from, COLUMN(j), COLS);
+}
+
 /* l of a row, or e^(l - max) with the thread's own max */
-inline lump read_row(const args &a, const line &x, real (&l)[KEPT][VEC]) {
+template <int BYTES> inline lump read_row(const args &a, const raw<BYTES> (&x)[KEPT], int dtype, real (&l)[KEPT][VEC]) {
   lump mine = {(real)-INFINITY, 0, 0, 0};
 #pragma unroll
-  for (int j = 0; j < CHUNKS; j++) get_l(a, l[j], x, COLUMN(j));
-#pragma unroll
-  for (int j = 0; j < CHUNKS; j++) mine.max = max_of(l[j], mine.max);
+  for (int j = 0; j < CHUNKS; j++) {
+    unpack(l[j], x[j], dtype);
+    to_l(a, l[j], COLUMN(j));
+    mine.max = max_of(l[j], mine.max);
+  }
   const real base = base_of(mine.max);
 #pragma unroll
   for (int j = 0; j < CHUNKS; j++)
@@ -49,7 +62,13 @@ KERNEL(softmax_forward, GROUP * GROUPS, COMPUTE_F64 ? 1 : 1536 / (GROUP * GROUPS
   for (i64 row = FIRST_ROW; row < ROWS; row += ROW_STEP) {
     const line x = LINE(X, row), y = LINE(Y, row);
     real l[KEPT][VEC], out[VEC];
+#if KEEP
+    RAW(X) packed[KEPT];
+    load_row(a, packed, x);
+    const lump mine = read_row(a, packed, DTYPE(X), l), all = group_merge(mine, room, turn);
+#else
     const lump mine = read_row(a, x, l), all = group_merge(mine, room, turn);
+#endif
     const real log_sum = LOG ? m_log(all.sum) : (real)0;
     const real over = (KEEP ? exp_below(mine.max - all.max) : (real)1) / all.sum;
 #pragma unroll(KEPT)
@@ -88,14 +107,17 @@ inline void put_dx(const args &a, const line &dx, i64 column, const real (&p)[VE
 }
 
 #if KEEP
+enum { FROM = FROM_Y ? Y : X };
+
 /* p of a row: the exponentials divided by the row's sum, or what was saved */
-inline void read_p(const args &a, const line &from, real (&p)[KEPT][VEC], lump (&room)[2][32], int &turn) {
-  lump all = {0, 1, 0, 0};
+inline void read_p(const args &a, const RAW(FROM) (&from)[KEPT], real (&p)[KEPT][VEC], lump (&room)[2][32], int &turn) {
 #pragma unroll
-  for (int j = 0; j < CHUNKS && FROM_Y; j++) get_p(a, p[j], from, all, COLUMN(j));
+  for (int j = 0; j < CHUNKS && FROM_Y; j++) {
+    unpack(p[j], from[j], DTYPE(FROM));
+    for (int k = 0; k < VEC && LOG; k++) p[j][k] = exp_below(p[j][k]);
+  }
   if (FROM_Y) return;
-  const lump mine = read_row(a, from, p);
-  all = group_merge(mine, room, turn);
+  const lump mine = read_row(a, from, DTYPE(FROM), p), all = group_merge(mine, room, turn);
   const real over = exp_below(mine.max - all.max) / all.sum;
 #pragma unroll
   for (int j = 0; j < CHUNKS; j++)
@@ -114,9 +136,13 @@ KERNEL(softmax_backward, GROUP * GROUPS, COMPUTE_F64 ? 1 : 1024 / (GROUP * GROUP
     long_sum sum;
     sum.clear();
 #if KEEP
+    RAW(FROM) packed[KEPT];
+    RAW(DY) packed_dy[KEPT];
+    load_row(a, packed, from);
+    load_row(a, packed_dy, dy);
+    read_p(a, packed, p, room, turn);
 #pragma unroll
-    for (int j = 0; j < CHUNKS; j++) get_line(d[j], dy, COLUMN(j), COLS);
-    read_p(a, from, p, room, turn);
+    for (int j = 0; j < CHUNKS; j++) unpack(d[j], packed_dy[j], DTYPE(DY));
 #else
     if (!FROM_Y) all = group_merge(read_row(a, from, p), room, turn);
 #endif
