@@ -248,7 +248,7 @@ template <bool ALIGNED> inline void walk_segment(const args &a, const filter &f,
   const i64 chunk = 32 * VEC, to = min(from + STEPS * chunk, (LENGTH + chunk - 1) / chunk * chunk);
   const i64 line = b * BATCH_STRIDE(DY) + d * CHANNEL_STRIDE(DY);
   real carry[TAPS];
-  const real after = HAS(DX) && threadIdx.x < TAPS - 1 ? compute_dp(a, b, d, to + threadIdx.x) : (real)0;
+  const real after = HAS(DX) && (int)threadIdx.x + 1 < TAPS ? compute_dp(a, b, d, to + threadIdx.x) : (real)0;
   for (int i = 0; i < TAPS - 1; i++) carry[i] = __shfl_sync(ALL_LANES, after, i);
   for (i64 t = to - chunk + threadIdx.x * VEC; t >= from; t -= chunk) {
     window z;

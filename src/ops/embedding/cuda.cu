@@ -86,13 +86,31 @@ KERNEL(embedding_count, 256) {
   }
 }
 
+/* The sum over the lanes before this one, and over all */
+inline u64 scan_lanes(u64 v, u64 *all) {
+  const u64 mine = v;
+  for (int step = 1; step < 32; step *= 2) {
+    const u64 other = __shfl_up_sync(ALL_LANES, v, step);
+    if (threadIdx.x % 32 >= step) v += other;
+  }
+  *all = __shfl_sync(ALL_LANES, v, 31);
+  return v - mine;
+}
+
+/* A warp takes room for the lists of its words at once. */
 KERNEL(embedding_start, 256) {
-  FOR_ALL(v, WORDS) {
-    const u64 count = counts[v], pieces = (count + PIECE - 1) / PIECE;
-    if (count > 0) starts[v] = atomicAdd(&cursors[0], count);
+  const int lane = threadIdx.x % 32;
+  for (i64 first = THREAD - lane; first < WORDS; first += (i64)gridDim.x * 256) {
+    const i64 v = first + lane;
+    const u64 count = v < WORDS ? counts[v] : 0, pieces = (count + PIECE - 1) / PIECE;
+    u64 all, start = 0;
+    const u64 before = scan_lanes(count, &all);
+    if (lane == 0 && all > 0) start = atomicAdd(&cursors[0], all);
+    start = __shfl_sync(ALL_LANES, start, 0) + before;
+    if (count > 0) starts[v] = start;
     if (pieces <= 1) continue;
-    const u64 first = first_pieces[v] = atomicAdd(&cursors[1], pieces);
-    for (u64 p = 0; p < pieces; p++) piece_words[first + p] = v;
+    const u64 piece = first_pieces[v] = atomicAdd(&cursors[1], pieces);
+    for (u64 p = 0; p < pieces; p++) piece_words[piece + p] = v;
   }
 }
 
