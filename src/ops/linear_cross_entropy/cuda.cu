@@ -69,39 +69,58 @@ struct row_result {
   real max, over, lse, loss; /* p = e^(l - max) over */
 };
 
-/* max, then the sum of e^(l - max), and of l - max when there is smoothing. A NaN is passed over by max, not by the
- * sum. */
-inline row_result read_row(const args &a, const real *row, i64 target, real *scratch) {
-  real most = -INFINITY, l[WIDE];
-  long_sum sum, drop;
-  sum.clear(), drop.clear();
-  for (i64 j = 0; j < CLASS_CHUNKS; j++) {
-    get_logits(a, row, CLASS(j), l, -INFINITY);
+/* A thread's classes, read once: the largest l so far, and the sum of e^(l - largest), scaled down when that grows.
+ * A NaN is passed over by the largest, not by the sum; where all are -inf, nothing is added. */
+struct running {
+  real max;
+  long_sum sum;
+  void add(const real (&l)[WIDE]) {
+    real most = max, part = 0;
+#pragma unroll
     for (int k = 0; k < WIDE; k++) most = l[k] > most ? l[k] : most;
+    if (most > max) {
+      const real down = m_exp(max - most);
+      sum.total *= down, sum.lost *= down, max = most;
+    }
+    const real shift = max > -INFINITY ? max : (real)0;
+#pragma unroll
+    for (int k = 0; k < WIDE; k++) part += m_exp(l[k] - shift);
+    sum.add(part);
+  }
+};
+
+/* The sum of l - max: what the smoothed part of the loss is made of. */
+inline real sum_below(const args &a, const real *row, real max, real *scratch) {
+  long_sum drop;
+  drop.clear();
+  for (i64 j = 0; j < CLASS_CHUNKS; j++) {
+    real l[WIDE], below = 0;
+    get_logits(a, row, CLASS(j), l, max);
+    for (int k = 0; k < WIDE; k++) below += CLASS(j) + k < CLASSES ? l[k] - max : (real)0;
+    drop.add(below);
+  }
+  return group_sum<ROW_THREADS>(drop.total, scratch);
+}
+
+inline row_result read_row(const args &a, const real *row, i64 target, real *scratch) {
+  running mine;
+  mine.max = -INFINITY, mine.sum.clear();
+  for (i64 j = 0; j < CLASS_CHUNKS; j++) {
+    real l[WIDE];
+    get_logits(a, row, CLASS(j), l, -INFINITY);
+    mine.add(l);
   }
   row_result r;
-  r.max = group_max(most, scratch);
-  for (i64 j = 0; j < CLASS_CHUNKS; j++) {
-    real part = 0, below = 0;
-    get_logits(a, row, CLASS(j), l, r.max);
-#pragma unroll
-    for (int k = 0; k < WIDE; k++) {
-      const bool in = CLASS(j) + k < CLASSES;
-      part += in ? m_exp(l[k] - r.max) : (real)0;
-      below += in ? l[k] - r.max : (real)0;
-    }
-    sum.add(part);
-    if (SMOOTHING > 0) drop.add(below);
-  }
-  const real total = group_sum<ROW_THREADS>(sum.total, scratch), log_sum = (real)log((double)total);
-  const real below = SMOOTHING > 0 ? group_sum<ROW_THREADS>(drop.total, scratch) : (real)0;
+  r.max = group_max(mine.max, scratch);
+  const real total = group_sum<ROW_THREADS>(mine.sum.total * m_exp(mine.max - r.max), scratch);
+  const real log_sum = (real)log((double)total);
   r.over = 1 / total;
   r.lse = r.max + log_sum;
   r.loss = NAN;
-  if (target >= CLASSES) return r;
+  if (BACKWARD || target >= CLASSES) return r;
   const real at = l_of(a, row[target] + (HAS(B) ? GET(B, target * B_STRIDE) : (real)0));
   r.loss = (1 - SMOOTHING) * (log_sum + (r.max - at)) + Z_LOSS * r.lse * r.lse;
-  if (SMOOTHING > 0) r.loss += SMOOTHING * (log_sum - below / (real)CLASSES);
+  if (SMOOTHING > 0) r.loss += SMOOTHING * (log_sum - sum_below(a, row, r.max, scratch) / (real)CLASSES);
   return r;
 }
 
@@ -169,7 +188,6 @@ KERNEL(lce_dlogits, ROW_THREADS) {
       r.over = 1;
     } else {
       r = read_row(a, logits, target, scratch);
-      __syncthreads(); /* the target's logit has been read by all */
     }
     const real g = EACH ? GET(DLOSS, ROW_OFFSET(DLOSS, row)) : GET(DLOSS, 0) / *(const real *)DIVISOR;
     put_dlogits(a, logits, r, target, g);
