@@ -6,7 +6,7 @@ enum { W = AMBI_LAYERNORM_W, B = AMBI_LAYERNORM_B, MEAN = AMBI_LAYERNORM_MEAN, R
 
 extern const char layernorm_cu[];
 
-enum { RESIDENT = 1024, EACH = 8 }; /* threads of a multiprocessor, values of a row to each, in backward */
+enum { RESIDENT = 512, EACH = 16 }; /* threads of a multiprocessor, values of a row to each, in backward */
 
 static void plan_backward(cuda_plan *k, row_split r) {
   bool wants_dw = writes_slot(k->p, AMBI_GRAD(W)), wants_db = writes_slot(k->p, AMBI_GRAD(B));
@@ -27,6 +27,7 @@ static void plan_backward(cuda_plan *k, row_split r) {
 
 static ambi_status plan(cuda_plan *k) {
   bool backward = is_backward(k->p);
+  k->phased = !is_backward(k->p);
   row_split r = cuda_rows(k, AMBI_BIT(MEAN) | AMBI_BIT(RSTD), backward ? EACH : 16, backward ? 2 * EACH : 32);
   cuda_fix(k, "MEAN_SLOT", MEAN);
   cuda_part(k, norm_cu);

@@ -6,7 +6,7 @@ enum { X = AMBI_RMSNORM_X, W = AMBI_RMSNORM_W, RSTD = AMBI_RMSNORM_RSTD };
 
 extern const char rmsnorm_cu[];
 
-enum { RESIDENT = 1024, EACH = 8 }; /* threads of a multiprocessor, values of a row to each, in backward */
+enum { RESIDENT = 512, EACH = 16 }; /* threads of a multiprocessor, values of a row to each, in backward */
 
 static void plan_backward(cuda_plan *k, row_split r) {
   bool wants_dw = writes_slot(k->p, AMBI_GRAD(W));
@@ -24,6 +24,7 @@ static void plan_backward(cuda_plan *k, row_split r) {
 }
 
 static ambi_status plan(cuda_plan *k) {
+  k->phased = !is_backward(k->p);
   row_split r = cuda_rows(k, AMBI_BIT(RSTD), is_backward(k->p) ? EACH : 16, is_backward(k->p) ? 2 * EACH : 64);
   cuda_fix(k, "MEAN_SLOT", 0);
   cuda_part(k, norm_cu);
