@@ -43,7 +43,7 @@ static bool wants_keys(const problem *p) { return writes_slot(p, DK) || writes_s
  */
 static int64_t general_shared(const problem *p, int64_t tile, int64_t depth) {
   int64_t rows = is_backward(p) ? 4 : 3, squares = is_backward(p) ? 2 : 1;
-  return (rows * tile * (depth + 1) + squares * tile * (tile + 1)) * real_bytes(p) + tile * tile;
+  return (rows * tile * (depth + 1) + squares * tile * (tile + 1)) * real_bytes(p) + tile * (tile + 1);
 }
 
 /* As large as registers (64 sums of 16 x 16 threads) and shared memory allow */
@@ -126,14 +126,28 @@ static void say_16(cuda_plan *k, const attention_recipe *r) {
   cuda_part(k, tensor_cu);
 }
 
+/* How many blocks share the keys of one: where queries are few, enough to have two blocks for each multiprocessor, of
+ * at least four tiles each. */
+static int64_t splits_of(const cuda_plan *k, const attention_recipe *r, cut c) {
+  const int64_t blocks = query_blocks(r, 16 * c.mt * c.warps), wanted = 2 * (int64_t)k->dev->multiprocessors;
+  const int64_t span = r->window && r->window < r->keys ? 2 * r->window : r->keys, most = span / (4 * c.others);
+  const int64_t splits = blocks > 0 && blocks < wanted ? wanted / blocks : 1;
+  return splits < most ? splits : most > 1 ? most : 1;
+}
+
 static ambi_status plan_forward16(cuda_plan *k, const attention_recipe *r) {
   const cut c = forward_cut(r);
-  k->variant = "tensor cores";
+  const int64_t splits = splits_of(k, r, c), rows = r->batches * r->heads * r->queries;
+  k->variant = splits > 1 ? "tensor cores, split" : "tensor cores";
   k->last = attention_forward16_cu;
   say_16(k, r);
   say_cut(k, "FORWARD_MT", "FORWARD_WARPS", "FORWARD_KEYS", c);
-  cuda_launch(k, "attention_forward", query_blocks(r, 16 * c.mt * c.warps), 1, (int)(32 * c.warps), 1,
+  cuda_fix(k, "SPLITTING", splits > 1);
+  cuda_number(k, "SPLITS", splits);
+  cuda_workspace(k, "PARTS", splits > 1 ? (uint64_t)(splits * rows * (r->width + 2)) * sizeof(float) : 0);
+  cuda_launch(k, "attention_forward", query_blocks(r, 16 * c.mt * c.warps), splits, (int)(32 * c.warps), 1,
               forward_shared(r, c));
+  if (splits > 1) cuda_launch(k, "attention_combine", ceil_div(rows, 4), 1, 128, 1, 0);
   return AMBI_OK;
 }
 

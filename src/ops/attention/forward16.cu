@@ -5,7 +5,8 @@
  *
  * A warp has 16 MT queries. s, p and o stay in its registers (tensor.cu); p is rounded to 16 bits to be multiplied with
  * v, but summed as it is. The next keys and values are on their way while a tile is worked on. `most` follows the
- * maximum only when that has grown by a factor 2^8: o is seldom scaled, and p <= 2^8 is as exact as p <= 1. */
+ * maximum only when that has grown by a factor 2^8: o is seldom scaled, and p <= 2^8 is as exact as p <= 1.
+ * Where there are few queries, SPLITS blocks share the keys of one, and a second kernel puts their parts together. */
 namespace forward {
 enum {
   MT = FORWARD_MT,
@@ -96,7 +97,7 @@ inline void forward_keys(const args &a, const place &w, forward_state &f, shared
   const sight first = seen_by(a, query, w.valid), last = seen_by(a, query + 16 * MT - 1, w.valid);
   const float c = (float)SCALE_LOG2;
   float s[MT][NT][4];
-  if (last.hi <= key || first.lo >= key + KEYS_HERE) return;
+  if (query >= QUERIES || last.hi <= key || first.lo >= key + KEYS_HERE) return;
   clear_parts(s);
   add_dots<TYPE, MT, NT, DEPTH, PITCH>(s, q, MY_ROW, k, 0);
   cap_scores(a, s);
@@ -113,20 +114,34 @@ inline void load_keys(const args &a, const place &w, shared_at k, int key) {
   copies_issued();
 }
 
-/* The block past all the keys it sees. o is still to be divided by the sum of p. */
+/* The keys that some query of the block sees; of them the part that is blockIdx.y's */
+inline sight keys_here(const args &a, const place &w) {
+  sight s;
+  s.lo = seen_by(a, w.first, w.valid).lo, s.hi = seen_by(a, w.first + QUERIES_HERE - 1, w.valid).hi;
+#if SPLITTING
+  const int each = (int)((s.hi - s.lo + KEYS_HERE * SPLITS - 1) / (KEYS_HERE * SPLITS)) * KEYS_HERE;
+  const int lo = s.lo + (int)blockIdx.y * each;
+  s.hi = lo + each < s.hi ? lo + each : s.hi;
+  s.lo = lo;
+#endif
+  return s;
+}
+
+/* The block past its keys. o is still to be divided by the sum of p. */
 inline void solve(const args &a, const place &w, forward_state &f, shared_at q) {
   const sight first = seen_by(a, w.first, w.valid), last = seen_by(a, w.first + QUERIES_HERE - 1, w.valid);
+  const sight keys = keys_here(a, w);
   shared_at here = q + QUERIES_HERE * PITCH * 2, next = here + 2 * TILE_BYTES;
   bool odd = false; /* v holds infinities or NaN, where some queries do not see it */
   clear_parts(f.o);
 #pragma unroll
   for (int i = 0; i < MT * 2; i++) f.most[i / 2][i % 2] = -INFINITY, f.sum[i / 2][i % 2].clear();
   load_slot<QUERIES_HERE, THREADS>(a, q, Q, w.batch, w.head, w.first, (int)QUERIES);
-  load_keys(a, w, here, first.lo);
-  for (int key = first.lo; key < last.hi; key += KEYS_HERE) {
+  load_keys(a, w, here, keys.lo);
+  for (int key = keys.lo; key < keys.hi; key += KEYS_HERE) {
     copies_done();
     __syncthreads();
-    if (key + KEYS_HERE < last.hi) load_keys(a, w, next, key + KEYS_HERE);
+    if (key + KEYS_HERE < keys.hi) load_keys(a, w, next, key + KEYS_HERE);
     if (HAS(V) && (last.lo > key || first.hi < key + KEYS_HERE) &&
         has_odd<TYPE, KEYS_HERE, DEPTH, PITCH, THREADS>(here + TILE_BYTES)) {
       clear_odd<TYPE, KEYS_HERE, DEPTH, PITCH, THREADS>(here + TILE_BYTES);
@@ -139,7 +154,7 @@ inline void solve(const args &a, const place &w, forward_state &f, shared_at q) 
   copies_done();
   if (odd)
     add_odd<TYPE>(
-        f.o, row_address(a, V, w.batch, w.group, 0), 2 * L_STRIDE(V), first.lo, last.hi, 0, (int)WIDTH,
+        f.o, row_address(a, V, w.batch, w.group, 0), 2 * L_STRIDE(V), keys.lo, keys.hi, 0, (int)WIDTH,
         [&](int m, int h, int j) { return sees(a, w.first + MY_ROW + 16 * m + 8 * h + LANE_ROW, j, w.valid); });
 }
 
@@ -164,6 +179,44 @@ inline void store_row(const args &a, const place &w, const forward_state &f, int
 }
 }  // namespace forward
 
+#if SPLITTING
+/* Of part y of query `row` of B H L: most, sum, o (WIDTH) */
+#define PART(y, row) ((float *)PARTS + ((i64)(y) * (BATCHES * HEADS * QUERIES) + (row)) * (WIDTH + 2))
+
+namespace forward {
+inline void store_part(const args &a, const place &w, const forward_state &f, int m, int h) {
+  const int row = w.first + MY_ROW + 16 * m + 8 * h + LANE_ROW;
+  const float sum = lanes_sum(f.sum[m][h].total);
+  if (row >= QUERIES) return;
+  float *part = PART(blockIdx.y, (w.batch * HEADS + w.head) * QUERIES + row);
+  if (LANE_COL == 0) part[0] = f.most[m][h], part[1] = sum;
+#pragma unroll
+  for (int d = 0; d < DT; d++)
+    if (8 * d < WIDTH) *(float2 *)(part + 2 + 8 * d + LANE_COL) = make_float2(f.o[m][d][2 * h], f.o[m][d][2 * h + 1]);
+}
+
+/* What part y counts for, when the largest `most` is that */
+inline float part_weight(const float *part, float most) { return part[1] == 0 ? 0.0f : fast_exp2(part[0] - most); }
+}  // namespace forward
+
+/* A warp has a query. */
+KERNEL(attention_combine, 128) {
+  using namespace forward;
+  const i64 row = (i64)blockIdx.x * 4 + threadIdx.x / 32, above = row / QUERIES, i = row - above * QUERIES;
+  const i64 b = above / HEADS, h = above - b * HEADS;
+  float most = -INFINITY, sum = 0;
+  if (row >= BATCHES * HEADS * QUERIES) return;
+  for (int y = 0; y < SPLITS; y++) most = fmaxf(most, PART(y, row)[0]);
+  for (int y = 0; y < SPLITS; y++) sum += PART(y, row)[1] * part_weight(PART(y, row), most);
+  if (HAS(LSE) && threadIdx.x % 32 == 0) PUT(LSE, HEAD_OFFSET(LSE, b, h) + i * L_STRIDE(LSE), lse_of(most, sum));
+  for (int d = (int)threadIdx.x % 32; d < WIDTH; d += 32) {
+    float o = 0;
+    for (int y = 0; y < SPLITS; y++) o += PART(y, row)[2 + d] * part_weight(PART(y, row), most);
+    PUT(O, HEAD_OFFSET(O, b, h) + i * L_STRIDE(O) + d, sum == 0 ? 0.0f : o / sum);
+  }
+}
+#endif
+
 #if !BACKWARD
 KERNEL(attention_forward, 32 * FORWARD_WARPS) {
   using namespace forward;
@@ -172,7 +225,11 @@ KERNEL(attention_forward, 32 * FORWARD_WARPS) {
   forward_state f;
   solve(a, w, f, shared_address(memory));
 #pragma unroll
+#if SPLITTING
+  for (int i = 0; i < MT * 2; i++) store_part(a, w, f, i / 2, i % 2);
+#else
   for (int i = 0; i < MT * 2; i++) store_row(a, w, f, i / 2, i % 2);
+#endif
 }
 #else
 namespace forward {

@@ -77,23 +77,39 @@ inline void dots(tile_part &t, const real *x, const real *y, i64 width) {
       for (int j = 0; j < EACH; j++) t[i][j] += x[Y(i) * PITCH + d] * y[X(j) * PITCH + d];
 }
 
-/* sum += w x over the TILE rows of x: w[i][k] lies at i * down + k * along. Where w is zero because a pair is not seen,
- * an infinity or NaN in x does not count either. */
-inline void add_product(row_part &sum, const real *w, const u8 *seen, int down, int along, const real *x, bool whole,
-                        i64 width) {
-  const int seen_down = down == 1 ? 1 : TILE, seen_along = down == 1 ? TILE : 1;
+/* part = w x over the TILE rows of x: w[i][k] lies at i * down + k * along, and so does seen[i][k]. Where w is zero
+ * because a pair is not seen, an infinity or NaN in x does not count either. */
+template <bool WHOLE>
+inline void multiply(real (&part)[EACH][COLUMNS], const real *w, const u8 *seen, int down, int along, const real *x) {
 #pragma unroll
-  for (int i = 0; i < EACH; i++)
+  for (int n = 0; n < EACH * COLUMNS; n++) part[n / COLUMNS][n % COLUMNS] = 0;
+#pragma unroll 4
+  for (int k = 0; k < TILE; k++) {
+    real left[EACH];
+    bool in[EACH];
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+      left[i] = w[Y(i) * down + k * along];
+      in[i] = WHOLE || seen[Y(i) * down + k * along];
+    }
 #pragma unroll
     for (int c = 0; c < COLUMNS; c++) {
-      if (SIDE * c >= width) continue;
-      real part = 0;
-      for (int k = 0; k < TILE; k++) {
-        const real term = w[Y(i) * down + k * along] * x[k * PITCH + X(c)];
-        part += whole || seen[Y(i) * seen_down + k * seen_along] ? term : (real)0;
-      }
-      sum[i][c].add(part);
+      const real right = x[k * PITCH + X(c)];
+#pragma unroll
+      for (int i = 0; i < EACH; i++) part[i][c] += in[i] ? left[i] * right : (real)0;
     }
+  }
+}
+
+/* sum += w x */
+inline void add_product(row_part &sum, const real *w, const u8 *seen, int down, int along, const real *x, bool whole) {
+  real part[EACH][COLUMNS];
+  if (whole)
+    multiply<true>(part, w, seen, down, along, x);
+  else
+    multiply<false>(part, w, seen, down, along, x);
+#pragma unroll
+  for (int n = 0; n < EACH * COLUMNS; n++) sum[n / COLUMNS][n % COLUMNS].add(part[n / COLUMNS][n % COLUMNS]);
 }
 
 inline real row_sum(real v) {
@@ -148,7 +164,7 @@ inline void exponentials(const args &a, forward_state &f, tile_part &t, const ti
     for (int j = 0; j < EACH; j++) {
       const bool in = whole || sees(a, query + Y(i), key + X(j), n);
       if (!in) t[i][j] = -INFINITY;
-      m.seen[Y(i) * TILE + X(j)] = in;
+      m.seen[Y(i) * SQUARE + X(j)] = in;
       most = v_max(most, t[i][j]);
     }
     most = row_max(most);
@@ -176,7 +192,7 @@ inline void forward_keys(const args &a, const place &w, forward_state &f, const 
   scores(a, t, m.mine[0], m.other[0]);
   exponentials(a, f, t, m, w.first, key, w.valid, whole);
   __syncthreads();
-  if (wants_o) add_product(f.o, m.p, m.seen, SQUARE, 1, m.other[1], whole, WIDTH);
+  if (wants_o) add_product(f.o, m.p, m.seen, SQUARE, 1, m.other[1], whole);
   __syncthreads();
 }
 
@@ -269,7 +285,7 @@ inline void weigh(const args &a, tile_part &t, const tile_part &dp, const tiles 
     for (int j = 0; j < EACH; j++) {
       const bool in = whole || sees(a, query + Y(i), key + X(j), n);
       const real p = in ? m_exp(t[i][j] - lse) : (real)0, bend = SOFTCAP > 0 ? t[i][j] / SOFTCAP : (real)0;
-      m.seen[Y(i) * TILE + X(j)] = in;
+      m.seen[Y(i) * SQUARE + X(j)] = in;
       m.p[Y(i) * SQUARE + X(j)] = p;
       m.dt[Y(i) * SQUARE + X(j)] = in ? p * (dp[i][j] - delta) * (1 - bend * bend) : (real)0;
     }
@@ -297,7 +313,7 @@ KERNEL(attention_dq, THREADS) {
     dots(dp, m.mine[1], m.other[1], WIDTH);
     weigh(a, t, dp, m, row, w.first, key, w.valid, whole);
     __syncthreads();
-    add_product(dq, m.dt, m.seen, SQUARE, 1, m.other[0], whole, WIDTH);
+    add_product(dq, m.dt, m.seen, SQUARE, 1, m.other[0], whole);
     __syncthreads();
   }
   store_rows(a, DQ, w.batch, w.head, w.first, QUERIES, dq, SCALE);
@@ -314,8 +330,8 @@ inline void add_queries(const args &a, const place &w, const tiles &m, row_part 
   dots(dp, m.other[1], m.mine[1], HAS(DK) ? WIDTH : 0);
   weigh(a, t, dp, m, (w.batch * HEADS + h) * QUERIES + query, query, w.first, w.valid, whole);
   __syncthreads();
-  if (HAS(DV)) add_product(dv, m.p, m.seen, 1, SQUARE, m.other[1], whole, WIDTH);
-  if (HAS(DK)) add_product(dk, m.dt, m.seen, 1, SQUARE, m.other[0], whole, WIDTH);
+  if (HAS(DV)) add_product(dv, m.p, m.seen, 1, SQUARE, m.other[1], whole);
+  if (HAS(DK)) add_product(dk, m.dt, m.seen, 1, SQUARE, m.other[0], whole);
   __syncthreads();
 }
 
