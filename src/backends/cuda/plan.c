@@ -269,7 +269,7 @@ static ambi_status find_functions(cuda_plan *k, const cuda_module *m) {
   for (cuda_step *s = k->step; s < k->step + k->steps; s++) {
     if (!s->kernel) continue;
     TRY(api_check(api, api->cuModuleGetFunction(&s->function, m->handle, s->kernel), s->kernel));
-    if (s->shared > 48 << 10)
+    if (s->shared) /* more than the usual 48 KiB, or together with the kernel's own */
       TRY(api_check(api, api->cuFuncSetAttribute(s->function, MAX_DYNAMIC_SHARED, (int)s->shared), s->kernel));
   }
   return AMBI_OK;

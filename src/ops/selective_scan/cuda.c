@@ -9,6 +9,7 @@ enum { CHUNK_STATE = AMBI_SCAN_CHUNK_STATE };
 
 extern const char selective_scan_cu[], selective_scan_common_cu[], selective_scan_tiles_cu[],
     selective_scan_forward_cu[];
+extern const char selective_scan_backward_cu[];
 
 static uint64_t real_bytes(const problem *p) { return p->compute == AMBI_F64 ? 8 : 4; }
 
@@ -75,24 +76,29 @@ static void general_workspace(cuda_plan *k, int64_t warps) {
   reals(k, "SUM_BIAS", writes_slot(p, GRAD(DELTA_BIAS)), 2 * threads);
 }
 
-static void plan_general(cuda_plan *k) {
+/* Sums over the blocks of a group, and over the batches */
+static void plan_sums(cuda_plan *k) {
   const scan_recipe *r = scan(k->p);
+  const problem *p = k->p;
+  const int64_t updates = r->batches * r->length * r->states, rows = r->channels * (r->states ? r->states : 1);
+  const int summed[] = {A, B, C, D, DELTA_BIAS};
+  bool sums = false;
+  for (int i = 0; i < 5; i++) sums = sums || writes_slot(p, GRAD(summed[i]));
+  if (writes_slot(p, GRAD(B)) && !r->constant_b)
+    cuda_launch(k, "scan_groups_b", ceil_div(updates * r->groups_b, 256), 1, 256, 1, 0);
+  if (writes_slot(p, GRAD(C)) && !r->constant_c)
+    cuda_launch(k, "scan_groups_c", ceil_div(updates * r->groups_c, 256), 1, 256, 1, 0);
+  if (sums) cuda_launch(k, "scan_channels", ceil_div(rows, 256), 1, 256, 1, 0);
+}
+
+static void plan_general(cuda_plan *k) {
   const problem *p = k->p;
   k->variant = "general";
   const int64_t warps = split_channels(k, 32).blocks;
   cuda_number(k, "ALL_THREADS", 32 * warps);
   general_workspace(k, warps);
   cuda_launch(k, is_backward(p) ? "scan_backward" : "scan_forward", warps, 1, 32, 1, 0);
-  if (!is_backward(p)) return;
-  const int64_t updates = r->batches * r->length * r->states, rows = r->channels * (r->states ? r->states : 1);
-  if (writes_slot(p, GRAD(B)) && !r->constant_b)
-    cuda_launch(k, "scan_groups_b", ceil_div(updates * r->groups_b, 256), 1, 256, 1, 0);
-  if (writes_slot(p, GRAD(C)) && !r->constant_c)
-    cuda_launch(k, "scan_groups_c", ceil_div(updates * r->groups_c, 256), 1, 256, 1, 0);
-  const int summed[] = {A, B, C, D, DELTA_BIAS};
-  bool sums = false;
-  for (int i = 0; i < 5; i++) sums = sums || writes_slot(p, GRAD(summed[i]));
-  if (sums) cuda_launch(k, "scan_channels", ceil_div(rows, 256), 1, 256, 1, 0);
+  if (is_backward(p)) plan_sums(k);
 }
 
 /* ---- tiles.cu, forward.cu: four states a thread
@@ -112,10 +118,30 @@ static bool all_dense(const problem *p, size_t axis, int64_t extent) {
 static bool steps_dense(const problem *p) { return all_dense(p, offsetof(scan_strides, l), scan(p)->length); }
 static bool channels_dense(const problem *p) { return all_dense(p, offsetof(scan_strides, d), scan(p)->channels); }
 
-static bool can_tile(const problem *p) {
+/* Backward: a thread has two channels, and its tile of shared memory is as backward.cu declares it. */
+enum { OWN_BACK = 2, CHUNK_BACK = 8, COLUMNS = TILE + CHUNK_BACK };
+static int64_t lanes_for(const scan_recipe *r) {
+  int64_t lanes = 1;
+  while (4 * lanes < r->states) lanes *= 2;
+  return lanes;
+}
+static int64_t shared_back(int64_t lanes) {
+  const int64_t rows = ROWS * OWN_BACK, threads = 32 * lanes, pad = 4 * lanes, chunks = TILE / CHUNK_BACK;
+  const int64_t at = rows * (COLUMNS + 1) * 16, coefficients = 2 * 4 * (COLUMNS * pad + 4) * 4;
+  const int64_t kept = chunks * OWN_BACK * threads * 16, da = 2 * OWN_BACK * 4 * threads * 4;
+  const int64_t sums = lanes * COLUMNS * 2 * pad * 4 + 2 * rows * 4 + COLUMNS;
+  return at + coefficients + kept + da + ceil_div(sums, 16) * 16;
+}
+
+static bool can_tile(const cuda_plan *k) {
+  const problem *p = k->p;
   const scan_recipe *r = scan(p);
   const bool some = r->batches > 0 && r->length > 0 && r->states > 0 && r->states <= 64 && r->together >= 8;
-  return some && p->compute == AMBI_F32 && !is_backward(p) && (steps_dense(p) || channels_dense(p));
+  if (!some || p->compute != AMBI_F32 || (!steps_dense(p) && !channels_dense(p))) return false;
+  if (!is_backward(p)) return true;
+  const bool plain = !r->constant_b && !r->constant_c && !p->op.u.selective_scan.zoh;
+  return plain && r->states <= 32 && ceil_div(r->length, TILE) <= 65535 &&
+         shared_back(lanes_for(r)) <= k->dev->shared_bytes;
 }
 
 /* Time is cut into parts where channels alone are too few to keep a GPU busy: by the shape, not by the GPU. */
@@ -141,8 +167,7 @@ static void say_tiles(cuda_plan *k, int64_t lanes, int64_t own) {
 
 static void plan_forward(cuda_plan *k) {
   const scan_recipe *r = scan(k->p);
-  int64_t lanes = 1;
-  while (4 * lanes < r->states) lanes *= 2;
+  const int64_t lanes = lanes_for(r);
   say_tiles(k, lanes, 1);
   k->last = selective_scan_forward_cu;
   const int64_t blocks = split_channels(k, ROWS).blocks, each = tiles_in_part(r, blocks * lanes);
@@ -156,11 +181,63 @@ static void plan_forward(cuda_plan *k) {
   cuda_launch(k, "scan_forward", blocks, parts, (int)(32 * lanes), 1, 0);
 }
 
+/* The state before each tile, unless forward left every other one: STARTS, ENDS, SPANS */
+static void plan_states(cuda_plan *k, int64_t blocks, int64_t lanes) {
+  const scan_recipe *r = scan(k->p);
+  const bool find = r->needs_h && !reads_slot(k->p, CHUNK_STATE);
+  enum { ENDS_TILES = 8 };
+  const int64_t each = OWN_BACK * blocks * 32 * lanes, tiles = ceil_div(r->length, TILE);
+  const int64_t parts = ceil_div(tiles, ENDS_TILES);
+  cuda_number(k, "ENDS_TILES", ENDS_TILES);
+  reals(k, "STARTS", find, 4 * parts * each);
+  reals(k, "ENDS", find, 4 * tiles * each);
+  reals(k, "SPANS", find, tiles * each);
+  if (!find) return;
+  cuda_launch(k, "scan_ends", blocks, parts, (int)(32 * lanes), 1, 0);
+  cuda_launch(k, "scan_fold", blocks, 1, (int)(32 * lanes), 1, 0);
+}
+
+/* The gradient of the state after each part of time but the last */
+static void plan_ends_back(cuda_plan *k, int64_t blocks, int64_t lanes, int64_t parts) {
+  const bool find = parts > 1;
+  const int64_t each = OWN_BACK * blocks * 32 * lanes;
+  reals(k, "STARTS_BACK", find, 4 * each);
+  reals(k, "ENDS_BACK", find, 4 * (parts - 1) * each);
+  reals(k, "SPANS_BACK", find, (parts - 1) * each);
+  if (find) cuda_launch(k, "scan_ends_back", blocks, parts - 1, (int)(32 * lanes), 1, 0);
+}
+
+static void plan_backward(cuda_plan *k) {
+  const scan_recipe *r = scan(k->p);
+  const problem *p = k->p;
+  const int64_t lanes = lanes_for(r), shared = shared_back(lanes);
+  say_tiles(k, lanes, OWN_BACK);
+  k->last = selective_scan_backward_cu;
+  const int64_t blocks = split_channels(k, ROWS * OWN_BACK).blocks, each = tiles_in_part(r, OWN_BACK * blocks * lanes);
+  const int64_t parts = ceil_div(r->length, each * TILE), sums = parts * r->batches * r->channels;
+  const int64_t groups = blocks * r->length * r->states;
+  k->variant = parts > 1 ? "tiles, time in parts" : "tiles";
+  cuda_number(k, "PART_TILES", each);
+  cuda_number(k, "PARTS", parts);
+  cuda_fix(k, "SHARED_BYTES", shared);
+  reals(k, "PART_B", writes_slot(p, GRAD(B)), groups);
+  reals(k, "PART_C", writes_slot(p, GRAD(C)), groups);
+  reals(k, "SUM_A", writes_slot(p, GRAD(A)), sums * r->states);
+  reals(k, "SUM_D", writes_slot(p, GRAD(D)), sums);
+  reals(k, "SUM_BIAS", writes_slot(p, GRAD(DELTA_BIAS)), sums);
+  plan_states(k, blocks, lanes);
+  plan_ends_back(k, blocks, lanes, parts);
+  cuda_launch(k, "scan_backward", blocks, parts, (int)(32 * lanes), 1, shared);
+  plan_sums(k);
+}
+
 static ambi_status plan(cuda_plan *k) {
-  cuda_specialise(k, can_tile(k->p));
+  cuda_specialise(k, can_tile(k));
   cuda_math(k);
   say_problem(k);
-  if (k->special)
+  if (k->special && is_backward(k->p))
+    plan_backward(k);
+  else if (k->special)
     plan_forward(k);
   else
     plan_general(k);

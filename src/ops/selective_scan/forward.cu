@@ -82,7 +82,7 @@ KERNEL(scan_forward, THREADS_EACH) {
   float h[OWN][4] = {};
   pieces next = {};
   if (gridDim.y == 1) get_states(a, H0, b, 0, h);
-  if (gridDim.y > 1 && blockIdx.y == 0) kept_states(STARTS, 0, h);
+  if (gridDim.y > 1) kept_states(STARTS, 0, h);
   for (int part = 0; part < (int)blockIdx.y; part++) join(h, v, ENDS, SPANS, part);
   load_rows(a, b, m.in);
   load_tile(a, b, first, next);

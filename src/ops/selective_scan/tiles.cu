@@ -1,7 +1,8 @@
 /* tiles.cu -- tiles of ROWS channels and TILE steps in shared memory, and the recurrence on them.
  *
  * LANES threads share a channel, 4 states each in registers: lane = k WIDE + c holds states 4k .. 4k + 3 of OWN channels
- * of its warp, c and c + WIDE. With TWISTS = 4, lane c has them in the order j ^ (c % 4): see sum_channels. What all states of a channel share (d, d u, ..) is computed once, by the thread that loads it, and read from
+ * of its warp, c and c + WIDE. With OWN = 2, lane c has its states in the order j ^ (c % 4), and lanes 16 .. 31 their
+ * channels in the other order: so that in sums over lanes each gives the same place away. What all states of a channel share (d, d u, ..) is computed once, by the thread that loads it, and read from
  * the tile by the channel's lanes. B and C are f32 there, (TILE, PAD), 0 for the states that pad N.
  * Steps beyond the last are d = 0, so that they change nothing.                                                     */
 enum { LANES = (int)LANES_EACH, WIDE = 32 / LANES, PAD = 4 * LANES, THREADS_EACH = 32 * LANES };
@@ -39,9 +40,12 @@ inline float fast_silu(float z) { return v_max(z, -1e30f) * fast_sigmoid(z); }
 struct block_at {
   i64 batch, first;
   int count; /* of ROWS channels, so many are there */
-  int row, k, twist; /* the thread's first channel, its states from 4k on, their order */
+  int row, k;      /* the thread's first channel; its states are from 4k on */
+  int twist, swap; /* the order of its states, and of its channels        */
   i64 group_b, group_c;
 };
+
+#define ROW_OF(b, q) ((b).row + ((q) ^ (b).swap) * WIDE) /* its channel q */
 
 inline block_at find_block(const args &a) {
   const i64 in_batch = blockIdx.x % PER_BATCH, in_set = in_batch % PER_SET * ROWS;
@@ -52,6 +56,7 @@ inline block_at find_block(const args &a) {
   b.row = threadIdx.x / 32 * WIDE * OWN + threadIdx.x % WIDE;
   b.k = threadIdx.x % 32 / WIDE;
   b.twist = threadIdx.x % TWISTS;
+  b.swap = OWN > 1 && LANES > 1 ? threadIdx.x / 16 % 2 : 0;
   b.group_b = b.first / (CHANNELS / GROUPS_B);
   b.group_c = b.first / (CHANNELS / GROUPS_C);
   return b;
@@ -59,7 +64,7 @@ inline block_at find_block(const args &a) {
 
 /* Where state j of the thread's channel q is in a slot; false where there is none */
 inline bool state_at(const args &a, int s, const block_at &b, i64 chunk, int q, int j, i64 *offset) {
-  const i64 n = 4 * b.k + (j ^ b.twist), row = b.row + q * WIDE;
+  const i64 n = 4 * b.k + (j ^ b.twist), row = ROW_OF(b, q);
   if (!HAS(s) || n >= STATES || row >= b.count) return false;
   *offset = b.batch * BATCH_STRIDE(s) + chunk * CHUNK_STRIDE(s) + (b.first + row) * CHANNEL_STRIDE(s) + n * STATE_STRIDE(s);
   return true;
@@ -90,7 +95,7 @@ inline constants get_constants(const args &a, const block_at &b) {
   for (int q = 0; q < OWN; q++)
     for (int j = 0; j < 4; j++) {
       if (state_at(a, A, b, 0, q, j, &at)) v.a[q][j] = decay(a, v.a[q][j]);
-      v.a2[q][j] = v.a[q][j] * LOG2_E;
+      v.a2[q][j] = m_clamp(v.a[q][j] * LOG2_E, -1e30f, 1e30f); /* so that 0 A is 0 in the steps that pad a tile */
       v.b[q][j] = v.c[q][j] = 0;
     }
   if (CONSTANT_B) get_states(a, B, b, 0, v.b);
@@ -152,12 +157,13 @@ inline void take(float (&v)[4], const float *from) {
   v[0] = x.x, v[1] = x.y, v[2] = x.z, v[3] = x.w;
 }
 
-/* (TILE, PAD) for each order of a thread's states; 4 more, so that the orders are in different banks */
+/* (BEFORE + TILE, PAD) for each order of a thread's states; 4 more, so that the orders are in different banks */
+enum { BEFORE = BACKWARD ? 8 : 0 }; /* steps before the tile: see backward.cu */
 struct coefficients {
-  float at[TWISTS][TILE * PAD + 4];
+  float at[TWISTS][(BEFORE + TILE) * PAD + 4];
 };
 inline void set_coefficient(coefficients &to, int step, int n, float v) {
-  for (int x = 0; x < TWISTS; x++) to.at[x][step * PAD + (n ^ x)] = v;
+  for (int x = 0; x < TWISTS; x++) to.at[x][(BEFORE + step) * PAD + (n ^ x)] = v;
 }
 inline void stage_coefficients(const args &a, const block_at &b, i64 t, const float (&r)[8], coefficients *to_b,
                                coefficients *to_c) {
@@ -180,7 +186,7 @@ inline void stage_coefficients(const args &a, const block_at &b, i64 t, const fl
 #endif
 }
 
-/* B or C of the thread's states, in its order */
+/* B or C of the thread's states, in its order; steps count from BEFORE the tile */
 inline void take_coefficients(float (&v)[4], const coefficients &from, const block_at &b, int step) {
   take(v, &from.at[b.twist][step * PAD + 4 * b.k]);
 }
@@ -216,7 +222,8 @@ inline void step_ahead(float (&h)[4], const constants &v, int q, float d, float 
   }
 }
 
-/* v[i] summed over the LANES threads of a channel: lane k is left with those from k COUNT/LANES on, in v[0] .. */
+/* v[i] summed over the LANES threads of a channel: lane k is left with those from k COUNT/LANES on, in v[0] .. The first
+ * exchange is between lanes of other order, if v is channel after channel. */
 template <int COUNT> inline void scatter_sums(float (&v)[COUNT]) {
   int count = COUNT;
 #pragma unroll
@@ -225,16 +232,17 @@ template <int COUNT> inline void scatter_sums(float (&v)[COUNT]) {
     count /= 2;
 #pragma unroll
     for (int i = 0; i < count; i++) {
-      const float keep = upper ? v[i + count] : v[i], give = upper ? v[i] : v[i + count];
+      const bool swapped = upper && !(OWN > 1 && bit == 16);
+      const float keep = swapped ? v[i + count] : v[i], give = swapped ? v[i] : v[i + count];
       v[i] = keep + __shfl_xor_sync(ALL_LANES, give, bit);
     }
   }
 }
 
 /* ---- parts of time: where a part of PART_TILES tiles begins depends on those before ---------------------------------- */
-/* STARTS, ENDS: (parts, blocks, threads, OWN), the state before the first part, and after each when it begins with 0 (the
- * first: with h0). SPANS: the sum of d over the part, whose decay is exp(A sum d); infinite where the state was forgotten
- * on the way. h0 is copied, as the last part may overwrite it with h_last.                                           */
+/* ENDS: (parts, blocks, threads, OWN), the state after the part when it begins with 0; backward: after each of its tiles.
+ * SPANS: the sum of d up to there, over which a state decays by exp(A sum d); infinite where the state was forgotten on the
+ * way. STARTS: h0, which the last part may overwrite with h_last; backward: the state before each part (scan_fold).  */
 #define IN_PART(part, q) ((((i64)(part)*gridDim.x + blockIdx.x) * THREADS_EACH + threadIdx.x) * OWN + (q))
 
 inline void keep_states(char *at, i64 part, const float (&h)[OWN][4]) {
@@ -275,6 +283,11 @@ inline void stage_steps(const args &a, const block_at &b, i64 t, const float (&d
   stage_resets(a, b, t, to.reset);
 }
 
+inline void keep_end(const args &a, i64 at, const float (&h)[OWN][4], const float (&span)[OWN]) {
+  keep_states(ENDS, at, h);
+  for (int q = 0; q < OWN; q++) ((float *)SPANS)[IN_PART(at, q)] = span[q];
+}
+
 /* The end of each part */
 KERNEL(scan_ends, THREADS_EACH) {
   __shared__ steps m;
@@ -283,8 +296,11 @@ KERNEL(scan_ends, THREADS_EACH) {
   const constants v = get_constants(a, b);
   const i64 first = (i64)blockIdx.y * ENDS_TILES * TILE, end = min(LENGTH, first + ENDS_TILES * TILE);
   float h[OWN][4] = {}, delta[EACH][8] = {}, u[EACH][8] = {}, bc[8] = {}, span[OWN] = {};
-  if (blockIdx.y == 0) get_states(a, H0, b, 0, h);
-  if (blockIdx.y == 0) keep_states(STARTS, 0, h);
+  if (blockIdx.y == 0) {
+    float h0[OWN][4];
+    get_states(a, H0, b, 0, h0);
+    keep_states(STARTS, 0, h0);
+  }
   load_rows(a, b, m);
   load_pieces(a, DELTA, b, first, delta), load_pieces(a, U, b, first, u), load_coefficients(a, b, first, bc);
   for (i64 t = first; t < end; t += TILE) {
@@ -299,16 +315,15 @@ KERNEL(scan_ends, THREADS_EACH) {
     for (int i = 0; i < TILE; i++) {
       const bool reset = HAS(SEQ_IDX) && m.reset[i];
       float coefficient[4];
-      take_coefficients(coefficient, b_tile, b, i);
+      take_coefficients(coefficient, b_tile, b, BEFORE + i);
       for (int q = 0; q < OWN; q++) {
-        const float2 x = m.at[b.row + q * WIDE][i];
+        const float2 x = m.at[ROW_OF(b, q)][i];
         step_ahead(h[q], v, q, x.x, x.y, coefficient, reset);
         sum[q] = reset ? INFINITY : sum[q] + x.x;
       }
     }
     for (int q = 0; q < OWN; q++) span[q] += sum[q];
+    if (BACKWARD || next >= end) keep_end(a, BACKWARD ? t / TILE : blockIdx.y, h, span);
     __syncthreads();
   }
-  keep_states(ENDS, blockIdx.y, h);
-  for (int q = 0; q < OWN; q++) ((float *)SPANS)[IN_PART(blockIdx.y, q)] = span[q];
 }

@@ -1,0 +1,456 @@
+/* backward.cu -- the gradients, tile after tile from the last step of a block's part of time to the first.
+ *
+ * The state before a tile comes from chunk_state, or from scan_ends and scan_fold. From there the tile
+ * is run ahead once, keeping the state before every CHUNK steps; then each chunk, the last first, is run ahead again with
+ * h and abar of its steps in registers, and back. Chunks end where the tile's steps end, so that nothing comes after the
+ * last step, not even a step of d = 0, which an A that is NaN would not survive; the first may begin in the FRONT columns,
+ * where all is 0. dh needs what comes later: where time is in parts, scan_ends_back finds the end of each part, as
+ * scan_ends does ahead.
+ *
+ * Sums over the states of a channel (p, du, ddelta) are scattered over its lanes, and the lane with the sum finishes the
+ * step. Sums over channels (dB, dC): over the warp by sum_channels, over warps in shared memory, over blocks by
+ * scan_groups. Sums over time (dA, dD, ddelta_bias): in the thread; over parts and batches by scan_channels.         */
+enum { CHUNK = 8, CHUNKS = TILE / CHUNK, WARPS = THREADS_EACH / 32 };
+enum { FRONT = BEFORE, COLUMNS = FRONT + TILE }; /* step t of a tile is column FRONT + t */
+enum { TOGETHER_STEPS = LANES > OWN ? LANES / OWN : 1, SUMS = OWN * TOGETHER_STEPS, LEFT = SUMS / LANES };
+
+struct tile {
+  float4 at[ROWS][COLUMNS + 1]; /* d, u, dp, dy silu'(z); then du, ddelta, -, dz */
+  coefficients b, c; /* with FRONT */
+  float4 kept[CHUNKS][OWN][THREADS_EACH];  /* the state before each chunk */
+  float da[2][OWN * 4][THREADS_EACH];      /* dA over time, and what rounding took from it */
+  float sums[WARPS][COLUMNS][2 * PAD];     /* dB and dC of each warp */
+  float bias[ROWS], skip[ROWS];            /* delta_bias, D */
+  u8 reset[COLUMNS];
+};
+static_assert(sizeof(tile) <= SHARED_BYTES, "as cuda.c counts");
+
+/* ---- loading ---------------------------------------------------------------------------------------------------------- */
+inline void touch(const void *p) { /* on its way to the cache */
+#ifndef AMBI_EMULATED
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+#endif
+}
+
+inline void touch_pieces(const args &a, int s, const block_at &b, i64 t) {
+  for (int i = 0; i < EACH && HAS(s); i++) {
+    const piece p = piece_of(i);
+    if (piece_left(a, b, p, t) > 0) touch(AT(s) + piece_offset(a, s, b, p, t) * bytes_of(DTYPE(s)));
+  }
+}
+
+inline void touch_tile(const args &a, const block_at &b, i64 t) {
+  touch_pieces(a, DELTA, b, t), touch_pieces(a, U, b, t), touch_pieces(a, Z, b, t), touch_pieces(a, DY, b, t);
+}
+
+inline void load_piece(const args &a, int s, const block_at &b, const piece &p, i64 t, float (&r)[8]) {
+  for (int e = 0; e < 8; e++) r[e] = 0;
+  if (HAS(s)) load_some<8>(r, DTYPE(s), AT(s), piece_offset(a, s, b, p, t), piece_left(a, b, p, t));
+}
+
+/* d of a step, 0 beyond the last */
+inline float step_size(const args &a, float delta, float bias, bool there) {
+  const float x = delta + bias, d = SOFTPLUS ? fast_softplus(x) : x;
+  return there ? d : 0.0f;
+}
+
+/* (d, u, dp, dy silu'(z)) of one element */
+inline float4 step_of(const args &a, float d, float u, float dy, float z) {
+  if (!HAS(Z)) return make_float4(d, u, dy, 0.0f);
+  const float s = fast_sigmoid(z), gate = m_clamp(z, -1e30f, 1e30f) * s;
+  return make_float4(d, u, dy * gate, dy * (s + gate * (1.0f - s)));
+}
+
+/* The whole tile at step t, or only what states need */
+inline void stage_tile(const args &a, const block_at &b, i64 t, bool states_only, tile &m) {
+  for (int i = 0; i < EACH; i++) {
+    const piece p = piece_of(i);
+    const int left = (int)min(piece_left(a, b, p, t), 8ll);
+    float delta[8], u[8], z[8], dy[8];
+    load_piece(a, DELTA, b, p, t, delta), load_piece(a, U, b, p, t, u);
+    if (!states_only) load_piece(a, Z, b, p, t, z), load_piece(a, DY, b, p, t, dy);
+    for (int e = 0; e < 8; e++) {
+      const int row = PIECE_ROW(p, e);
+      const float d = step_size(a, delta[e], m.bias[row], e < left);
+      float4 &to = m.at[row][FRONT + PIECE_STEP(p, e)];
+      if (states_only)
+        *(float2 *)&to = make_float2(d, u[e]);
+      else
+        to = step_of(a, d, u[e], dy[e], z[e]);
+    }
+  }
+  float bc[8] = {};
+  load_coefficients(a, b, t, bc);
+  stage_coefficients(a, b, t, bc, &m.b, states_only ? 0 : &m.c);
+  stage_resets(a, b, t, m.reset + FRONT);
+}
+
+/* ---- ahead ------------------------------------------------------------------------------------------------------------- */
+/* h through the chunk whose first column is `first` */
+inline void run_ahead(const args &a, const block_at &b, const constants &v, const tile &m, int first, float (&h)[OWN][4]) {
+#pragma unroll
+  for (int i = 0; i < CHUNK; i++) {
+    float coefficient[4];
+    take_coefficients(coefficient, m.b, b, first + i);
+    for (int q = 0; q < OWN; q++) {
+      const float2 x = *(const float2 *)&m.at[ROW_OF(b, q)][first + i];
+      step_ahead(h[q], v, q, x.x, x.x * x.y, coefficient, HAS(SEQ_IDX) && m.reset[first + i]);
+    }
+  }
+}
+
+/* The state before the tile of step t; chunk_state has every other one */
+inline void find_state(const args &a, const block_at &b, const constants &v, i64 t, tile &m, float (&h)[OWN][4]) {
+  const i64 number = t / TILE;
+  if (!HAS(CHUNK_STATE)) {
+    kept_states(STARTS, number / ENDS_TILES, h);
+    if (number % ENDS_TILES) join(h, v, ENDS, SPANS, number - 1);
+    return;
+  }
+  get_states(a, CHUNK_STATE, b, number / 2, h);
+  if (number % 2 == 0) return;
+  stage_tile(a, b, t - TILE, true, m);
+  __syncthreads();
+  for (int i = 0; i < CHUNKS; i++) run_ahead(a, b, v, m, FRONT + i * CHUNK, h);
+  __syncthreads();
+}
+
+inline void keep_chunk(tile &m, int chunk, const float (&h)[OWN][4]) {
+  for (int q = 0; q < OWN; q++) m.kept[chunk][q][threadIdx.x] = make_float4(h[q][0], h[q][1], h[q][2], h[q][3]);
+}
+
+/* What the way back needs of a chunk's steps */
+struct history {
+  float h[CHUNK][OWN][4], abar[CHUNK][OWN][4];
+};
+
+/* Lane k ends with the sums LEFT k .. of the (channel q, step i) = q TOGETHER_STEPS + i: its channel and its step */
+#define MY_ROW(b, l)  ((b).row + ((b).k * LEFT + (l)) / TOGETHER_STEPS * WIDE)
+#define MY_STEP(b, l) (((b).k * LEFT + (l)) % TOGETHER_STEPS)
+
+/* The chunk again; dz = p dy silu'(z) */
+inline void run_again(const args &a, const block_at &b, const constants &v, tile &m, int chunk, int first, history &x) {
+  float h[OWN][4], sums[SUMS];
+  for (int q = 0; q < OWN; q++) take(h[q], (const float *)&m.kept[chunk][q][threadIdx.x]);
+#pragma unroll
+  for (int i = 0; i < CHUNK; i++) {
+    const int t = first + i;
+    const bool reset = HAS(SEQ_IDX) && m.reset[t];
+    float bt[4], ct[4];
+    take_coefficients(bt, m.b, b, t);
+    if (HAS(DZ)) take_coefficients(ct, m.c, b, t);
+    for (int q = 0; q < OWN; q++) {
+      const float2 s = *(const float2 *)&m.at[ROW_OF(b, q)][t];
+      const float du = s.x * s.y;
+      float p = 0;
+      for (int j = 0; j < 4; j++) {
+        x.abar[i][q][j] = fast_pow2(s.x * v.a2[q][j]);
+        h[q][j] = x.abar[i][q][j] * (reset ? 0.0f : h[q][j]) + du * bt[j];
+        x.h[i][q][j] = h[q][j];
+        if (HAS(DZ)) p += ct[j] * h[q][j];
+      }
+      sums[q * TOGETHER_STEPS + i % TOGETHER_STEPS] = p;
+    }
+    if (!HAS(DZ) || i % TOGETHER_STEPS != TOGETHER_STEPS - 1) continue;
+    scatter_sums<SUMS>(sums);
+    for (int l = 0; l < LEFT; l++) {
+      float4 &at = m.at[MY_ROW(b, l)][t - (TOGETHER_STEPS - 1) + MY_STEP(b, l)];
+      at.w *= sums[l] + m.skip[MY_ROW(b, l)] * at.y;
+    }
+  }
+}
+
+/* ---- back ---------------------------------------------------------------------------------------------------------------- */
+/* dB and dC of one step over the channels of a warp. Lane c has state j ^ (c % 4) in place j, so that at each exchange it
+ * keeps the lower places and gives the upper: no lane has to choose. It ends with dB or dC of state c % 4. */
+inline void sum_channels(const block_at &b, float (&db)[4], float (&dc)[4], float *to) {
+  const int c = threadIdx.x % WIDE;
+  for (int j = 0; j < 4; j += 2) {
+    db[j] += __shfl_xor_sync(ALL_LANES, db[j + 1], 1);
+    dc[j] += __shfl_xor_sync(ALL_LANES, dc[j + 1], 1);
+  }
+  db[0] += __shfl_xor_sync(ALL_LANES, db[2], 2);
+  dc[0] += __shfl_xor_sync(ALL_LANES, dc[2], 2);
+  if (WIDE == 4) {
+    to[4 * b.k + c] = db[0], to[PAD + 4 * b.k + c] = dc[0];
+    return;
+  }
+  const bool upper = c & 4;
+  float sum = (upper ? dc[0] : db[0]) + __shfl_xor_sync(ALL_LANES, upper ? db[0] : dc[0], 4);
+  for (int bit = 8; bit < WIDE; bit *= 2) sum += __shfl_xor_sync(ALL_LANES, sum, bit);
+  if (c < 8) to[(upper ? PAD : 0) + 4 * b.k + c % 4] = sum;
+}
+
+struct time_sums {
+  float da[OWN][4], dskip[LEFT], dbias[LEFT];
+};
+
+/* du = D dp + d s;  ddelta = (dd + u s) sigmoid(delta + bias);  dD, ddelta_bias += */
+inline void finish_steps(const args &a, const block_at &b, tile &m, int t, const float (&s)[SUMS], const float (&dd)[SUMS],
+                         time_sums &sum) {
+  for (int l = 0; l < LEFT; l++) {
+    float4 &at = m.at[MY_ROW(b, l)][t + MY_STEP(b, l)];
+    const float d = at.x, u = at.y, dp = at.z;
+    float ddelta = dd[l] * K(0.69314718055994531) + u * s[l];
+    if (SOFTPLUS) ddelta *= -m_expm1(-d); /* sigmoid(x) = 1 - e^-softplus(x) */
+    sum.dskip[l] += dp * u;
+    sum.dbias[l] += ddelta;
+    at.x = m.skip[MY_ROW(b, l)] * dp + d * s[l];
+    at.y = ddelta;
+  }
+}
+
+/* dh from after the chunk to before it. A is in a2 as A log2(e), so dd is log2(e) times what it should be. */
+inline void run_back(const args &a, const block_at &b, const constants &v, tile &m, int chunk, int first,
+                     const history &x, float (&dh)[OWN][4], time_sums &sum) {
+  float s[SUMS], dd[SUMS];
+#pragma unroll
+  for (int i = CHUNK - 1; i >= 0; i--) {
+    const int t = first + i;
+    const bool reset = HAS(SEQ_IDX) && m.reset[t];
+    float bt[4], ct[4], db[4] = {}, dc[4] = {};
+    take_coefficients(bt, m.b, b, t);
+    take_coefficients(ct, m.c, b, t);
+#pragma unroll
+    for (int q = 0; q < OWN; q++) {
+      const float4 in = m.at[ROW_OF(b, q)][t];
+      const float d = in.x, du = in.x * in.y, dp = in.z;
+      float before[4], sq = 0, ddq = 0;
+      if (i > 0)
+        for (int j = 0; j < 4; j++) before[j] = x.h[i > 0 ? i - 1 : 0][q][j];
+      else
+        take(before, (const float *)&m.kept[chunk][q][threadIdx.x]);
+      for (int j = 0; j < 4; j++) {
+        const float g = dh[q][j] + ct[j] * dp;
+        dc[j] += dp * x.h[i][q][j];
+        db[j] += g * du;
+        sq += g * bt[j];
+        dh[q][j] = g * x.abar[i][q][j];
+        if (reset) dh[q][j] = 0; /* what was before does not matter */
+        const float gh = dh[q][j] * before[j];
+        ddq += gh * v.a2[q][j];
+        sum.da[q][j] += gh * d;
+      }
+      s[q * TOGETHER_STEPS + i % TOGETHER_STEPS] = sq;
+      dd[q * TOGETHER_STEPS + i % TOGETHER_STEPS] = ddq;
+    }
+    if (HAS(DB) || HAS(DC)) sum_channels(b, db, dc, m.sums[threadIdx.x / 32][t]);
+    if (i % TOGETHER_STEPS) continue;
+    scatter_sums<SUMS>(s);
+    scatter_sums<SUMS>(dd);
+    finish_steps(a, b, m, t, s, dd, sum);
+  }
+}
+
+/* ---- storing -------------------------------------------------------------------------------------------------------------- */
+inline void store_piece(const args &a, int s, const block_at &b, const piece &p, i64 t, float (&r)[8]) {
+  if (HAS(s)) put_some<8>(DTYPE(s), ADDS(s), AT(s), piece_offset(a, s, b, p, t), r, piece_left(a, b, p, t));
+}
+
+inline void store_tile(const args &a, const block_at &b, i64 t, const tile &m) {
+  for (int i = 0; i < EACH; i++) {
+    const piece p = piece_of(i);
+    float du[8], ddelta[8], dz[8];
+    for (int e = 0; e < 8; e++) {
+      const float4 x = m.at[PIECE_ROW(p, e)][FRONT + PIECE_STEP(p, e)];
+      du[e] = x.x, ddelta[e] = x.y, dz[e] = x.w;
+    }
+    store_piece(a, DU, b, p, t, du), store_piece(a, DDELTA, b, p, t, ddelta), store_piece(a, DZ, b, p, t, dz);
+  }
+  for (int i = threadIdx.x; i < TILE * 2 * PAD && (HAS(DB) || HAS(DC)); i += THREADS_EACH) {
+    const int step = i / (2 * PAD), n = i % PAD;
+    const bool is_c = i / PAD % 2;
+    float sum = 0;
+    for (int w = 0; w < WARPS; w++) sum += m.sums[w][FRONT + step][i % (2 * PAD)];
+    const i64 at = ((i64)blockIdx.x * LENGTH + t + step) * STATES + n;
+    if (t + step >= LENGTH || n >= STATES) continue;
+    if (!is_c && HAS(DB)) ((float *)PART_B)[at] = sum;
+    if (is_c && HAS(DC)) ((float *)PART_C)[at] = sum;
+  }
+}
+
+inline void add_da(tile &m, const time_sums &sum) {
+  for (int i = 0; i < OWN * 4; i++) {
+    long_sum total = {m.da[0][i][threadIdx.x], m.da[1][i][threadIdx.x]};
+    total.add(sum.da[i / 4][i % 4]);
+    m.da[0][i][threadIdx.x] = total.total, m.da[1][i][threadIdx.x] = total.lost;
+  }
+}
+
+/* Sums over the block's part of time: (parts, batches, channels, N), (parts, batches, channels) */
+inline void store_sums(const args &a, const block_at &b, const tile &m, const long_sum (&dskip)[LEFT],
+                       const long_sum (&dbias)[LEFT]) {
+  const i64 first = ((i64)blockIdx.y * BATCHES + b.batch) * CHANNELS + b.first;
+  for (int i = 0; i < OWN * 4 && HAS(DA); i++) {
+    const int n = 4 * b.k + (i % 4 ^ b.twist), row = ROW_OF(b, i / 4);
+    if (n < STATES && row < b.count) ((float *)SUM_A)[(first + row) * STATES + n] = m.da[0][i][threadIdx.x];
+  }
+  for (int l = 0; l < LEFT; l++) {
+    float d = dskip[l].total, bias = dbias[l].total;
+    for (int bit = WIDE; bit < WIDE * TOGETHER_STEPS; bit *= 2) { /* the lanes that have a channel's other steps */
+      d += __shfl_xor_sync(ALL_LANES, d, bit);
+      bias += __shfl_xor_sync(ALL_LANES, bias, bit);
+    }
+    if (MY_STEP(b, l) || MY_ROW(b, l) >= b.count) continue;
+    if (HAS(DD)) ((float *)SUM_D)[first + MY_ROW(b, l)] = d;
+    if (HAS(DDELTA_BIAS)) ((float *)SUM_BIAS)[first + MY_ROW(b, l)] = bias;
+  }
+}
+
+/* ---- kernels -------------------------------------------------------------------------------------------------------------- */
+inline void start_rows(const args &a, const block_at &b, tile &m) {
+  for (int row = threadIdx.x; row < ROWS; row += THREADS_EACH) {
+    if (row < FRONT) m.reset[row] = 0;
+    m.bias[row] = per_channel(a, DELTA_BIAS, b, row);
+    m.skip[row] = per_channel(a, D, b, row);
+  }
+  for (int i = threadIdx.x; i < ROWS * FRONT; i += THREADS_EACH)
+    m.at[i / FRONT][i % FRONT] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  for (int i = threadIdx.x; i < TWISTS * FRONT * PAD; i += THREADS_EACH)
+    m.b.at[i % TWISTS][i / TWISTS] = m.c.at[i % TWISTS][i / TWISTS] = 0;
+  for (int i = 0; i < OWN * 4; i++) m.da[0][i][threadIdx.x] = m.da[1][i][threadIdx.x] = 0;
+  __syncthreads();
+}
+
+inline void backward_tile(const args &a, const block_at &b, const constants &v, i64 t, tile &m, float (&dh)[OWN][4],
+                          time_sums &sum) {
+  float h[OWN][4] = {};
+  if (NEEDS_H) find_state(a, b, v, t, m, h);
+  stage_tile(a, b, t, false, m);
+  __syncthreads();
+  const int count = (int)min((i64)TILE, LENGTH - t), chunks = (count + CHUNK - 1) / CHUNK;
+  const int first = FRONT + count - chunks * CHUNK;
+  for (int i = 0; i < chunks; i++) {
+    keep_chunk(m, i, h);
+    if (NEEDS_H && i + 1 < chunks) run_ahead(a, b, v, m, first + i * CHUNK, h);
+  }
+#pragma unroll 1
+  for (int i = chunks - 1; i >= 0; i--) {
+    history x;
+    run_again(a, b, v, m, i, first + i * CHUNK, x);
+    run_back(a, b, v, m, i, first + i * CHUNK, x, dh, sum);
+  }
+  __syncthreads();
+  store_tile(a, b, t, m);
+}
+
+KERNEL(scan_backward, THREADS_EACH) {
+  DYNAMIC_SHARED(memory);
+  tile &m = *(tile *)memory;
+  const block_at b = find_block(a);
+  const constants v = get_constants(a, b);
+  const i64 first = (i64)blockIdx.y * PART_TILES * TILE, end = min(LENGTH, first + PART_TILES * TILE);
+  float dh[OWN][4] = {};
+  long_sum dskip[LEFT] = {}, dbias[LEFT] = {};
+  if (gridDim.y == 1) get_states(a, DH_LAST, b, 0, dh);
+  if (gridDim.y > 1) kept_states(STARTS_BACK, 0, dh);
+  for (i64 part = gridDim.y - 1; part > (i64)blockIdx.y; part--) join(dh, v, ENDS_BACK, SPANS_BACK, part - 1);
+  start_rows(a, b, m);
+  for (i64 t = (end - 1) / TILE * TILE; t >= first; t -= TILE) {
+    time_sums sum = {};
+    if (t > first) touch_tile(a, b, t - TILE);
+    backward_tile(a, b, v, t, m, dh, sum);
+    add_da(m, sum);
+    for (int l = 0; l < LEFT; l++) dskip[l].add(sum.dskip[l]), dbias[l].add(sum.dbias[l]);
+    __syncthreads();
+  }
+  store_sums(a, b, m, dskip, dbias);
+  if (blockIdx.y == 0) put_states(a, DH0, b, 0, dh);
+}
+
+/* The state before each part of ENDS_TILES tiles but the first */
+KERNEL(scan_fold, THREADS_EACH) {
+  const constants v = get_constants(a, find_block(a));
+  float h[OWN][4];
+  kept_states(STARTS, 0, h);
+  for (i64 tile = ENDS_TILES; tile * TILE < LENGTH; tile += ENDS_TILES) {
+    join(h, v, ENDS, SPANS, tile - 1);
+    keep_states(STARTS, tile / ENDS_TILES, h);
+  }
+}
+
+/* dh before each part but the first, when it is 0 after the part; dh_last is copied, as dh0 may overwrite it */
+KERNEL(scan_ends_back, THREADS_EACH) {
+  __shared__ steps m; /* (d, dp) */
+  __shared__ coefficients c_tile;
+  const block_at b = find_block(a);
+  const constants v = get_constants(a, b);
+  const i64 first = ((i64)blockIdx.y + 1) * PART_TILES * TILE, end = min(LENGTH, first + PART_TILES * TILE);
+  float dh[OWN][4] = {}, span[OWN] = {};
+  if (end == LENGTH) {
+    float dh_last[OWN][4];
+    get_states(a, DH_LAST, b, 0, dh_last);
+    keep_states(STARTS_BACK, 0, dh_last);
+  }
+  load_rows(a, b, m);
+  for (i64 t = (end - 1) / TILE * TILE; t >= first; t -= TILE) {
+    float bc[8] = {}, sum[OWN] = {};
+    for (int i = 0; i < EACH; i++) {
+      const piece p = piece_of(i);
+      const int left = (int)min(piece_left(a, b, p, t), 8ll);
+      float delta[8], z[8], dy[8];
+      load_piece(a, DELTA, b, p, t, delta), load_piece(a, Z, b, p, t, z), load_piece(a, DY, b, p, t, dy);
+      for (int e = 0; e < 8; e++) {
+        const float d = step_size(a, delta[e], m.bias[PIECE_ROW(p, e)], e < left);
+        m.at[PIECE_ROW(p, e)][PIECE_STEP(p, e)] = make_float2(d, step_of(a, d, 0.0f, dy[e], z[e]).z);
+      }
+    }
+    load_coefficients(a, b, t, bc);
+    stage_coefficients(a, b, t, bc, 0, &c_tile);
+    stage_resets(a, b, t, m.reset);
+    __syncthreads();
+#pragma unroll 8
+    for (int i = TILE - 1; i >= 0; i--) {
+      if (t + i >= LENGTH) continue;
+      const bool reset = HAS(SEQ_IDX) && m.reset[i];
+      float ct[4];
+      take_coefficients(ct, c_tile, b, BEFORE + i);
+      for (int q = 0; q < OWN; q++) {
+        const float2 x = m.at[ROW_OF(b, q)][i];
+        for (int j = 0; j < 4; j++)
+          dh[q][j] = reset ? 0.0f : (dh[q][j] + ct[j] * x.y) * fast_pow2(x.x * v.a2[q][j]);
+        sum[q] = reset ? INFINITY : sum[q] + x.x;
+      }
+    }
+    for (int q = 0; q < OWN; q++) span[q] += sum[q];
+    __syncthreads();
+  }
+  keep_states(ENDS_BACK, blockIdx.y, dh);
+  for (int q = 0; q < OWN; q++) ((float *)SPANS_BACK)[IN_PART(blockIdx.y, q)] = span[q];
+}
+
+/* dB or dC of one group, step and state, over the blocks of the group */
+inline void sum_group(const args &a, int s, i64 groups, const char *parts) {
+  const i64 i = (i64)blockIdx.x * 256 + threadIdx.x, n = i % STATES, t = i / STATES % LENGTH;
+  const i64 group = i / STATES / LENGTH, blocks = PER_BATCH / groups;
+  if (group >= groups * BATCHES) return;
+  long_sum sum;
+  sum.clear();
+#pragma unroll 4
+  for (i64 w = group * blocks; w < (group + 1) * blocks; w++) sum.add(((const float *)parts)[(w * LENGTH + t) * STATES + n]);
+  const i64 offset = group / groups * BATCH_STRIDE(s) + group % groups * GROUP_STRIDE(s) + n * STATE_STRIDE(s);
+  PUT(s, offset + t * STEP_STRIDE(s), sum.total);
+}
+KERNEL(scan_groups_b, 256) {
+  if (HAS(DB)) sum_group(a, DB, GROUPS_B, PART_B);
+}
+KERNEL(scan_groups_c, 256) {
+  if (HAS(DC)) sum_group(a, DC, GROUPS_C, PART_C);
+}
+
+/* Element i of the sums, over parts and batches */
+inline float sum_parts_of(const args &a, const char *sums, i64 i, i64 rows) {
+  long_sum sum;
+  sum.clear();
+  for (i64 p = 0; p < PARTS * BATCHES; p++) sum.add(((const float *)sums)[p * rows + i]);
+  return sum.total;
+}
+
+KERNEL(scan_channels, 256) {
+  const i64 i = (i64)blockIdx.x * 256 + threadIdx.x, rows = CHANNELS * STATES;
+  const place p = {0, 0, i / STATES, i % STATES, true};
+  if (i >= rows) return;
+  if (p.state == 0 && HAS(DD)) set_value(a, DD, p, sum_parts_of(a, SUM_D, p.channel, CHANNELS));
+  if (p.state == 0 && HAS(DDELTA_BIAS)) set_value(a, DDELTA_BIAS, p, sum_parts_of(a, SUM_BIAS, p.channel, CHANNELS));
+  if (HAS(DA)) set_value(a, DA, p, sum_parts_of(a, SUM_A, i, rows) * (A_LOG ? decay(a, value(a, A, p)) : K(1.0)));
+}
