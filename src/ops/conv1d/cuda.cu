@@ -493,7 +493,7 @@ KERNEL(conv1d_dx0, 256) {
   FOR_POINTS(i, BATCHES * CHANNELS * (TAPS - 1)) {
     const point at = point_of(i, CHANNELS, TAPS - 1, false);
     real dz = 0;
-    for (i64 k = 0; k <= at.t; k++) dz += GET(W, OFFSET(W, 0, at.d, k)) * compute_dp(a, at.b, at.d, at.t - k);
+    for (i64 k = 0; k < TAPS; k++) dz += GET(W, OFFSET(W, 0, at.d, k)) * compute_dp(a, at.b, at.d, at.t - k);
     if (HAS(DX_LAST) && at.t >= LENGTH) dz += GET(DX_LAST, OFFSET(DX_LAST, at.b, at.d, at.t - LENGTH));
     PUT(DX0, OFFSET(DX0, at.b, at.d, at.t), dz);
   }
