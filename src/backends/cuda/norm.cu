@@ -34,8 +34,8 @@ struct held {
       load_raw(packed, LINE(X, row), column, COLS);
   }
   void get(const args &a, real (&v)[VEC]) const {
-    if (!HAS(RESIDUAL)) return unpack(v, packed, DTYPE(X));
-    for (int k = 0; k < VEC; k++) v[k] = sum[k];
+    if (!HAS(RESIDUAL)) unpack(v, packed, DTYPE(X));
+    for (int k = 0; k < VEC && HAS(RESIDUAL); k++) v[k] = sum[k];
   }
 };
 #endif
