@@ -44,6 +44,7 @@ KERNEL(lce_gather, GROUP * GROUPS) {
 #define CLASS(j) (((j) * ROW_THREADS + threadIdx.x) * WIDE) /* the first of a thread's classes */
 #define CLASS_CHUNKS ((CLASSES + ROW_THREADS * WIDE - 1) / (ROW_THREADS * WIDE))
 
+#undef m_tanh /* math_half.cu's has enough digits for a result, but l is an exponent */
 inline real l_of(const args &a, real x) { return CAPPED ? SOFTCAP * m_tanh(x / SOFTCAP) : x; }
 
 /* l of classes c .. c + WIDE - 1; beyond the last: `beyond` */
