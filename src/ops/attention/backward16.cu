@@ -68,6 +68,7 @@ struct state {
   float dq[MT][DT][4], lse[MT][2], delta[MT][2];
 };
 
+template <bool WHOLE>
 inline void weigh_tile(const args &a, const state &f, float (&s)[MT][NT][4], float (&dp)[MT][NT][4], int query, int key,
                        int n) {
   const float c = (float)SCALE_LOG2;
@@ -82,7 +83,7 @@ inline void weigh_tile(const args &a, const state &f, float (&s)[MT][NT][4], flo
 #pragma unroll
         for (int e = 0; e < 2; e++)
           weigh(a, s[m][i][2 * h + e], dp[m][i][2 * h + e], c, f.lse[m][h], f.delta[m][h],
-                8 * i + e >= lo && 8 * i + e < hi);
+                WHOLE || (8 * i + e >= lo && 8 * i + e < hi));
     }
 }
 
@@ -97,7 +98,10 @@ inline void keys(const args &a, const place &w, state &f, shared_at q, shared_at
     add_dots<TYPE, MT, NT, DEPTH, PITCH>(s, q, DQ_ROW, k, 0);
     add_dots<TYPE, MT, NT, DEPTH, PITCH>(dp, q + ROWS * PITCH * 2, DQ_ROW, k + TILE_BYTES, 0);
     cap_scores(a, s);
-    weigh_tile(a, f, s, dp, query, key, w.valid);
+    if (last.lo <= key && first.hi >= key + DQ_KEYS)
+      weigh_tile<true>(a, f, s, dp, query, key, w.valid);
+    else
+      weigh_tile<false>(a, f, s, dp, query, key, w.valid);
   }
   if (odd) clear_odd<TYPE, DQ_KEYS, DEPTH, PITCH, THREADS>(k);
   if (any) add_weighted<TYPE, MT, DT, NT, PITCH>(f.dq, dp, k, 0);
@@ -182,8 +186,9 @@ inline void load_queries(const args &a, const place &w, shared_at q, int head, i
 }
 
 /* s and dp are (keys, queries): p^T and dt^T */
+template <bool WHOLE>
 inline void weigh_tile(const args &a, float (&s)[MT][NT][4], float (&dp)[MT][NT][4], shared_at statistics, int query,
-                       int key, int n, bool whole) {
+                       int key, int n) {
   const float c = (float)SCALE_LOG2;
 #pragma unroll
   for (int i = 0; i < NT; i++) {
@@ -191,7 +196,7 @@ inline void weigh_tile(const args &a, float (&s)[MT][NT][4], float (&dp)[MT][NT]
     const float2 delta = load_shared_pair(statistics + STATISTICS_BYTES + 4 * (8 * i + LANE_COL));
 #pragma unroll
     for (int e = 0; e < MT * 4; e++) {
-      const bool in = whole || sees(a, query + 8 * i + LANE_COL + e % 2, key + e / 2 * 8 + LANE_ROW, n);
+      const bool in = WHOLE || sees(a, query + 8 * i + LANE_COL + e % 2, key + e / 2 * 8 + LANE_ROW, n);
       weigh(a, s[e / 4][i][e % 4], dp[e / 4][i][e % 4], c, e % 2 ? lse.y : lse.x, e % 2 ? delta.y : delta.x, in);
     }
   }
@@ -199,13 +204,17 @@ inline void weigh_tile(const args &a, float (&s)[MT][NT][4], float (&dp)[MT][NT]
 
 /* p^T and dt^T of these keys and half of the queries, into the tiles that both warps read */
 inline void exchange(const args &a, const place &w, shared_at k, shared_at q, shared_at p, int query, bool whole) {
-  const int mine = DKV_SIDE * (DKV_QUERIES / 2);
+  const int mine = DKV_SIDE * (DKV_QUERIES / 2), key = w.first + DKV_ROW;
+  const shared_at statistics = q + 2 * TILE_BYTES + 4 * mine;
   float s[MT][NT][4], dp[MT][NT][4];
   clear_parts(s), clear_parts(dp);
   add_dots<TYPE, MT, NT, DEPTH, PITCH>(s, k, DKV_ROW, q, mine);
   if (HAS(DK)) add_dots<TYPE, MT, NT, DEPTH, PITCH>(dp, k + ROWS * PITCH * 2, DKV_ROW, q + TILE_BYTES, mine);
   cap_scores(a, s);
-  weigh_tile(a, s, dp, q + 2 * TILE_BYTES + 4 * mine, query + mine, w.first + DKV_ROW, w.valid, whole);
+  if (whole)
+    weigh_tile<true>(a, s, dp, statistics, query + mine, key, w.valid);
+  else
+    weigh_tile<false>(a, s, dp, statistics, query + mine, key, w.valid);
   if (HAS(DV)) store_parts<TYPE, MT, NT, DKV_QUERIES>(p, mine / 8, s);
   if (HAS(DK)) store_parts<TYPE, MT, NT, DKV_QUERIES>(p + EXCHANGE_BYTES, mine / 8, dp);
   group_barrier(1 + DKV_PAIR, 64);
