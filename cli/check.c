@@ -200,7 +200,7 @@ static void check_op(checker *ck, ambi_kind kind) {
     printf("FAIL  %s: cases.def has no case for it\n", info->name);
     ck->failed++;
   }
-  if (info->backward) check_reference(ck, info, &l);
+  if (info->backward && !ck->kernels) check_reference(ck, info, &l);
   if (l.count && has_kernels(ck, info, &l)) {
     for (int m = 0; m < MIXES; m++)
       if (!ck->quick || m == F32_MIX || m == BF16_MIX) check_mix(ck, info, &l, m);
@@ -274,6 +274,7 @@ int check_main(int argc, char **argv) {
       {"case", OPT_STRING, &ck.text, "TEXT", "only this case, as \"rmsnorm x=7x33 w=33\""},
       {"seed", OPT_INT, &ck.seed, "N", "of the random values (1)"},
       {"isa", OPT_STRING, &ck.isa, "ISA", "cpu: only this instruction set; cuda: special or general"},
+      {"kernels", OPT_FLAG, &ck.kernels, NULL, "not the derivatives of the reference"},
       {"small", OPT_FLAG, &ck.small, NULL, "no case of more than 8000 elements: for emulators"},
       {"quick", OPT_FLAG, &ck.quick, NULL, "f32 and bf16 only"},
       {"exhaustive", OPT_FLAG, &ck.exhaustive, NULL, "all 2^32 arguments of each function"},

@@ -10,7 +10,7 @@ enum { MAX_TARGETS = 6 };
 typedef struct {
   const char *device, *op, *text, *isa, *vectors;
   int64_t seed;
-  int small, quick, exhaustive, verbose;
+  int kernels, small, quick, exhaustive, verbose;
   target ref;
   target targets[MAX_TARGETS]; /* the device under test, once per instruction set it can be held to    */
   int target_count;

@@ -83,7 +83,6 @@ struct cuda_plan {
   char *defines; /* "#define ROWS (a.n[0])\n.." */
   size_t defined, room;
   bool failed;  /* a call below ran out of room or memory */
-  bool phased;  /* the op's kernels can be PHASED: see rows.cu */
   bool special; /* has a text of its own: see cuda_specialise */
   bool hopper;  /* compile for sm_90a: wgmma */
 };

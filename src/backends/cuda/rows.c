@@ -3,7 +3,8 @@
 
 #include "backends/cuda/text.h"
 
-/* As few threads as let each hold `each` values, or a few more: fewer threads reduce faster, more rows are under way. */
+/* As few threads as let each hold `each` values, or a few more: fewer threads reduce faster, more rows are under way.
+ */
 static int group_for(int64_t cols, int64_t vec, int64_t each) {
   int group = 32;
   while (group < 1024 && (int64_t)group * each < cols - cols / 8) group *= 2;
@@ -11,9 +12,8 @@ static int group_for(int64_t cols, int64_t vec, int64_t each) {
   return group;
 }
 
-/* Every row begins at a multiple of 16 bytes if the first does. Otherwise, unless the
- * op's kernels are PHASED, threads take one element each: neighbours still read neighbours, as straddling vectors would
- * not. */
+/* Every row begins at a multiple of 16 bytes if the first does. Otherwise threads take one element each:
+ * neighbours still read neighbours, as straddling vectors would not. */
 static bool rows_are_even(const cuda_plan *k, uint32_t scalars) {
   const grid *g = &rows_of(k->p)->rows;
   for (uint32_t m = (k->p->reads | k->p->writes) & ~scalars; m; m &= m - 1) {
@@ -29,11 +29,10 @@ row_split cuda_rows(cuda_plan *k, uint32_t scalars, int64_t each, int64_t regist
   row_split split = {.rows = r->cols ? r->rows.count : 0, .vec = 1, .group = 128, .groups = 1};
   int64_t vec = cuda_vector(k, ~scalars);
   bool fast = cuda_specialise(k, vec > 1);
-  bool even = rows_are_even(k, scalars), phased = fast && !even && k->phased;
-  if (!even && !phased) vec = 1;
-  if (fast) split.vec = vec, split.group = group_for(r->cols + (phased ? vec - 1 : 0), vec, each);
+  if (!rows_are_even(k, scalars)) vec = 1;
+  if (fast) split.vec = vec, split.group = group_for(r->cols, vec, each);
   if (split.group == 32) split.groups = 4;
-  split.chunks = ceil_div(r->cols + (phased ? vec - 1 : 0), split.group * split.vec);
+  split.chunks = ceil_div(r->cols, split.group * split.vec);
   split.keep = fast && split.chunks * split.vec <= registers;
   k->variant = !fast ? "general" : split.keep ? "rows" : "long rows";
   cuda_grid(k, "ROW", &r->rows);
@@ -43,8 +42,7 @@ row_split cuda_rows(cuda_plan *k, uint32_t scalars, int64_t each, int64_t regist
   cuda_fix(k, "GROUP", split.group);
   cuda_fix(k, "GROUPS", split.groups);
   cuda_fix(k, "KEEP", split.keep);
-  cuda_fix(k, "PHASED", phased);
-  cuda_fix(k, "EXACT", split.keep && !phased && r->cols == split.chunks * split.group * split.vec);
+  cuda_fix(k, "EXACT", split.keep && r->cols == split.chunks * split.group * split.vec);
   (split.keep ? cuda_fix : cuda_number)(k, "CHUNKS", split.chunks);
   if (fast)
     cuda_fix(k, "COL_STRIDE(s)", 1);

@@ -4,22 +4,11 @@
  *   VEC            elements at once        GROUP      threads to a row: blockDim.x, a multiple of 32
  *   CHUNKS         ceil(COLS / (GROUP VEC))  KEEP     1: CHUNKS is a constant and a row fits in registers
  *   EXACT          1: COLS = CHUNKS GROUP VEC
- *   PHASED         1: rows begin anywhere, and columns are counted from the multiple of 16 bytes before the row's first
- *                  element: a kernel says `phase`, how far back that is, and vectors of the row's own slots stay aligned
  * Column c of a thread's chunk j, lane k: c = (j GROUP + threadIdx.x) VEC + k. Several groups share a block (blockDim.y)
  * only when GROUP is 32.                                                                                           */
 #define FIRST_ROW ((i64)blockIdx.x * blockDim.y + threadIdx.y)
 #define ROW_STEP  ((i64)gridDim.x * blockDim.y)
-#ifndef PHASED
-#define PHASED 0
-#endif
-#if PHASED
-#define COLUMN(j)     (((i64)(j) * GROUP + threadIdx.x) * VEC - phase)
-#define PHASE(s, row) ((i64)((u64)LINE(s, row).at / (u64)bytes_of(DTYPE(s)) % VEC))
-#else
-#define COLUMN(j)     (((i64)(j) * GROUP + threadIdx.x) * VEC)
-#define PHASE(s, row) 0
-#endif
+#define COLUMN(j) (((i64)(j) * GROUP + threadIdx.x) * VEC)
 
 #if KEEP
 #define KEPT CHUNKS /* chunks of a row that stay in registers */
@@ -41,24 +30,6 @@ inline line make_line(bool there, char *at, i64 offset, int dtype, i64 step, boo
 #define LINE(s, row) make_line(HAS(s), AT(s), HAS(s) ? ROW_OFFSET(s, row) : 0, DTYPE(s), COL_STRIDE(s), ADDS(s))
 #define VECTOR(s)    make_line(HAS(s), AT(s), 0, DTYPE(s), COL_STRIDE(s), ADDS(s))
 
-#if PHASED
-inline bool is_whole(i64 column, i64 cols) { return column >= 0 && column + VEC <= cols; }
-
-inline void get_line(real (&r)[VEC], const line &l, i64 column, i64 cols) {
-  if (is_whole(column, cols)) return load_all<VEC>(r, l.dtype, l.at, column);
-  for (int k = 0; k < VEC; k++)
-    r[k] = column + k >= 0 && column + k < cols ? load(l.dtype, l.at, column + k) : (real)0;
-}
-
-inline void put_line(const line &l, i64 column, real (&r)[VEC], i64 cols) {
-  if (!l.at) return;
-  if (is_whole(column, cols)) return put_some<VEC>(l.dtype, l.adds, l.at, column, r, VEC);
-  for (int k = 0; k < VEC; k++)
-    if (column + k >= 0 && column + k < cols) put(l.dtype, l.adds, l.at, column + k, r[k]);
-}
-#else
-inline bool is_whole(i64 column, i64 cols) { return EXACT || column + VEC <= cols; }
-
 inline void get_line(real (&r)[VEC], const line &l, i64 column, i64 cols) {
   if (VEC > 1 && EXACT) return load_all<VEC>(r, l.dtype, l.at, column);
   if (VEC > 1) return load_some<VEC>(r, l.dtype, l.at, column, cols - column);
@@ -70,7 +41,6 @@ inline void put_line(const line &l, i64 column, real (&r)[VEC], i64 cols) {
   if (VEC > 1) return put_some<VEC>(l.dtype, l.adds, l.at, column, r, EXACT ? VEC : cols - column);
   if (column < cols) put(l.dtype, l.adds, l.at, column * l.step, r[0]);
 }
-#endif
 
 #if KEEP
 /* VEC neighbours as they lie in memory: loads that are under way while something else is computed. */
@@ -81,7 +51,7 @@ template <int BYTES> struct raw {
 
 template <int BYTES> inline void load_raw(raw<BYTES> &r, const line &l, i64 column, i64 cols) {
   const char *at = l.at + column * BYTES;
-  const bool whole = is_whole(column, cols);
+  const bool whole = EXACT || column + VEC <= cols;
   if (VEC * BYTES == 2) {
     r.w[0] = whole ? *(const u16 *)at : 0;
     return;
@@ -89,7 +59,7 @@ template <int BYTES> inline void load_raw(raw<BYTES> &r, const line &l, i64 colu
   if (whole) load_words<false>(r.w, at);
   for (int i = 0; i < VEC * BYTES / 2 && !whole; i++) {
     const i64 c = column + i * 2 / BYTES;
-    const u32 half = (!PHASED || c >= 0) && c < cols ? ((const u16 *)at)[i] : 0;
+    const u32 half = c < cols ? ((const u16 *)at)[i] : 0;
     r.w[i / 2] = i % 2 ? r.w[i / 2] | half << 16 : half;
   }
 }

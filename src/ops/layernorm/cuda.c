@@ -27,7 +27,6 @@ static void plan_backward(cuda_plan *k, row_split r) {
 
 static ambi_status plan(cuda_plan *k) {
   bool backward = is_backward(k->p);
-  k->phased = !is_backward(k->p);
   row_split r = cuda_rows(k, AMBI_BIT(MEAN) | AMBI_BIT(RSTD), backward ? EACH : 16, backward ? 2 * EACH : 32);
   cuda_fix(k, "MEAN_SLOT", MEAN);
   cuda_part(k, norm_cu);

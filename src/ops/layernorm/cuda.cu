@@ -15,7 +15,7 @@ inline void get_vector(real (&v)[VEC], const line &from, real otherwise, i64 col
 
 /* c = s - m, with zeros past the end of the row */
 inline void centre(real (&s)[VEC], real m, i64 column, i64 cols) {
-  for (int k = 0; k < VEC; k++) s[k] = EXACT || ((!PHASED || column + k >= 0) && column + k < cols) ? s[k] - m : (real)0;
+  for (int k = 0; k < VEC; k++) s[k] = EXACT || column + k < cols ? s[k] - m : (real)0;
 }
 
 inline real dot(const real (&x)[VEC], const real (&y)[VEC]) {
@@ -43,11 +43,10 @@ inline void put_statistics(const args &a, i64 row, real m, real r) {
 }
 
 #if KEEP
-KERNEL(layernorm_forward, GROUP * GROUPS, COMPUTE_F64 ? 1 : 1024 / (GROUP * GROUPS)) {
+KERNEL(layernorm_forward, GROUP * GROUPS, COMPUTE_F64 ? 1 : 1280 / (GROUP * GROUPS)) {
   __shared__ real room[2][1][32];
   int turn = 0;
   for (i64 row = FIRST_ROW; row < ROWS; row += ROW_STEP) {
-    [[maybe_unused]] const i64 phase = PHASE(X, row);
     held s[KEPT];
     RAW(W) w[KEPT];
     RAW(B) b[KEPT];
@@ -86,7 +85,6 @@ KERNEL(layernorm_forward, GROUP * GROUPS) {
   __shared__ real room[2][1][32];
   int turn = 0;
   for (i64 row = FIRST_ROW; row < ROWS; row += ROW_STEP) {
-    [[maybe_unused]] const i64 phase = PHASE(X, row);
     const source from = source_of(a, row);
     real c[VEC], w[VEC], b[VEC];
     long_sum values, squares;

@@ -24,7 +24,6 @@ static void plan_backward(cuda_plan *k, row_split r) {
 }
 
 static ambi_status plan(cuda_plan *k) {
-  k->phased = !is_backward(k->p);
   row_split r = cuda_rows(k, AMBI_BIT(RSTD), is_backward(k->p) ? EACH : 16, is_backward(k->p) ? 2 * EACH : 64);
   cuda_fix(k, "MEAN_SLOT", 0);
   cuda_part(k, norm_cu);

@@ -32,7 +32,6 @@ KERNEL(rmsnorm_forward, GROUP * GROUPS, COMPUTE_F64 ? 1 : 1536 / (GROUP * GROUPS
   __shared__ real room[2][1][32];
   int turn = 0;
   for (i64 row = FIRST_ROW; row < ROWS; row += ROW_STEP) {
-    [[maybe_unused]] const i64 phase = PHASE(X, row);
     held s[KEPT];
     RAW(W) w[KEPT];
     real v[VEC], weight[VEC], squares = 0;
@@ -61,7 +60,6 @@ KERNEL(rmsnorm_forward, GROUP * GROUPS) {
   __shared__ real room[2][1][32];
   int turn = 0;
   for (i64 row = FIRST_ROW; row < ROWS; row += ROW_STEP) {
-    [[maybe_unused]] const i64 phase = PHASE(X, row);
     const source from = source_of(a, row);
     real s[VEC], weight[VEC];
     long_sum squares;
