@@ -1,5 +1,5 @@
-# embed.cmake -- kernel texts as C strings: `const char NAME_cu[]`. NAME is the file's own name; for OP/cuda.cu it is OP, for
-# any other text of an op OP_NAME.
+# embed.cmake -- kernel texts as C strings: `const char NAME_cu[]`. NAME is the file's own name; for OP/cuda.cu it is
+# OP, for any other text of an op OP_NAME.
 #
 # As a function it makes the rule; run as a script (-P) it writes the file. Quoted #include lines are for the reader's
 # editor: the library puts the pieces together itself.

@@ -1,31 +1,31 @@
 /* backward.cu -- the gradients, tile after tile from the last step of a block's part of time to the first.
  *
- * The state before a tile comes from chunk_state, or from scan_ends and scan_fold. From there the tile
- * is run ahead once, keeping the state before every CHUNK steps; then each chunk, the last first, is run ahead again with
- * h and abar of its steps in registers, and back. Chunks end where the tile's steps end, so that nothing comes after the
- * last step, not even a step of d = 0, which an A that is NaN would not survive; the first may begin in the FRONT columns,
+ * The state before a tile comes from chunk_state, or from scan_ends and scan_fold. From there the tile is run ahead
+ * once, keeping the state before every CHUNK steps; then each chunk, the last first, is run ahead again with h and abar
+ * of its steps in registers, and back. Chunks end where the tile's steps end, so that nothing comes after the last
+ * step, not even a step of d = 0, which an A that is NaN would not survive; the first may begin in the FRONT columns,
  * where all is 0. dh needs what comes later: where time is in parts, scan_ends_back finds the end of each part, as
  * scan_ends does ahead.
  *
- * Sums over the states of a channel (p, du, ddelta) are scattered over its lanes, and the lane with the sum finishes the
- * step. Sums over channels (dB, dC): over the warp by sum_channels, over warps in shared memory, over blocks by
- * scan_groups. Sums over time (dA, dD, ddelta_bias): in the thread; over parts and batches by scan_channels.         */
+ * Sums over the states of a channel (p, du, ddelta) are scattered over its lanes, and the lane with the sum finishes
+ * the step. Sums over channels (dB, dC): over the warp by sum_channels, over warps in shared memory, over blocks by
+ * scan_groups. Sums over time (dA, dD, ddelta_bias): in the thread; over parts and batches by scan_channels.       */
 enum { CHUNK = 8, CHUNKS = TILE / CHUNK, WARPS = THREADS_EACH / 32 };
 enum { FRONT = BEFORE, COLUMNS = FRONT + TILE }; /* step t of a tile is column FRONT + t */
 enum { TOGETHER_STEPS = LANES > OWN ? LANES / OWN : 1, SUMS = OWN * TOGETHER_STEPS, LEFT = SUMS / LANES };
 
 struct tile {
-  float4 at[ROWS][COLUMNS + 1]; /* d, u, dp, dy silu'(z); then du, ddelta, -, dz */
-  coefficients b, c; /* with FRONT */
-  float4 kept[CHUNKS][OWN][THREADS_EACH];  /* the state before each chunk */
-  float da[2][OWN * 4][THREADS_EACH];      /* dA over time, and what rounding took from it */
-  float sums[WARPS][COLUMNS][2 * PAD];     /* dB and dC of each warp */
-  float bias[ROWS], skip[ROWS];            /* delta_bias, D */
+  float4 at[ROWS][COLUMNS + 1];           /* d, u, dp, dy silu'(z); then du, ddelta, -, dz */
+  coefficients b, c;                      /* with FRONT */
+  float4 kept[CHUNKS][OWN][THREADS_EACH]; /* the state before each chunk */
+  float da[2][OWN * 4][THREADS_EACH];     /* dA over time, and what rounding took from it */
+  float sums[WARPS][COLUMNS][2 * PAD];    /* dB and dC of each warp */
+  float bias[ROWS], skip[ROWS];           /* delta_bias, D */
   u8 reset[COLUMNS];
 };
 static_assert(sizeof(tile) <= SHARED_BYTES, "as cuda.c counts");
 
-/* ---- loading ---------------------------------------------------------------------------------------------------------- */
+/* ---- loading ----------------------------------------------------------------------------------------------------- */
 inline void touch(const void *p) { /* on its way to the cache */
 #ifndef AMBI_EMULATED
   asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
@@ -85,9 +85,10 @@ inline void stage_tile(const args &a, const block_at &b, i64 t, bool states_only
   stage_resets(a, b, t, m.reset + FRONT);
 }
 
-/* ---- ahead ------------------------------------------------------------------------------------------------------------- */
+/* ---- ahead ------------------------------------------------------------------------------------------------------- */
 /* h through the chunk whose first column is `first` */
-inline void run_ahead(const args &a, const block_at &b, const constants &v, const tile &m, int first, float (&h)[OWN][4]) {
+inline void run_ahead(const args &a, const block_at &b, const constants &v, const tile &m, int first,
+                      float (&h)[OWN][4]) {
 #pragma unroll
   for (int i = 0; i < CHUNK; i++) {
     float coefficient[4];
@@ -160,9 +161,9 @@ inline void run_again(const args &a, const block_at &b, const constants &v, tile
   }
 }
 
-/* ---- back ---------------------------------------------------------------------------------------------------------------- */
-/* dB and dC of one step over the channels of a warp. Lane c has state j ^ (c % 4) in place j, so that at each exchange it
- * keeps the lower places and gives the upper: no lane has to choose. It ends with dB or dC of state c % 4. */
+/* ---- back -------------------------------------------------------------------------------------------------------- */
+/* dB and dC of one step over the channels of a warp. Lane c has state j ^ (c % 4) in place j, so that at each exchange
+ * it keeps the lower places and gives the upper: no lane has to choose. It ends with dB or dC of state c % 4. */
 inline void sum_channels(const block_at &b, float (&db)[4], float (&dc)[4], float *to) {
   const int c = threadIdx.x % WIDE;
   for (int j = 0; j < 4; j += 2) {
@@ -186,8 +187,8 @@ struct time_sums {
 };
 
 /* du = D dp + d s;  ddelta = (dd + u s) sigmoid(delta + bias);  dD, ddelta_bias += */
-inline void finish_steps(const args &a, const block_at &b, tile &m, int t, const float (&s)[SUMS], const float (&dd)[SUMS],
-                         time_sums &sum) {
+inline void finish_steps(const args &a, const block_at &b, tile &m, int t, const float (&s)[SUMS],
+                         const float (&dd)[SUMS], time_sums &sum) {
   for (int l = 0; l < LEFT; l++) {
     float4 &at = m.at[MY_ROW(b, l)][t + MY_STEP(b, l)];
     const float d = at.x, u = at.y, dp = at.z;
@@ -242,7 +243,7 @@ inline void run_back(const args &a, const block_at &b, const constants &v, tile 
   }
 }
 
-/* ---- storing -------------------------------------------------------------------------------------------------------------- */
+/* ---- storing ----------------------------------------------------------------------------------------------------- */
 inline void store_piece(const args &a, int s, const block_at &b, const piece &p, i64 t, float (&r)[8]) {
   if (HAS(s)) put_some<8>(DTYPE(s), ADDS(s), AT(s), piece_offset(a, s, b, p, t), r, piece_left(a, b, p, t));
 }
@@ -297,7 +298,7 @@ inline void store_sums(const args &a, const block_at &b, const tile &m, const lo
   }
 }
 
-/* ---- kernels -------------------------------------------------------------------------------------------------------------- */
+/* ---- kernels ----------------------------------------------------------------------------------------------------- */
 inline void start_rows(const args &a, const block_at &b, tile &m) {
   for (int row = threadIdx.x; row < ROWS; row += THREADS_EACH) {
     if (row < FRONT) m.reset[row] = 0;
@@ -371,8 +372,9 @@ KERNEL(scan_fold, THREADS_EACH) {
 
 /* dh before each part but the first, when it is 0 after the part; dh_last is copied, as dh0 may overwrite it */
 KERNEL(scan_ends_back, THREADS_EACH) {
-  __shared__ steps m; /* (d, dp) */
-  __shared__ coefficients c_tile;
+  DYNAMIC_SHARED(memory);
+  steps &m = ((ends_tile *)memory)->in; /* (d, dp) */
+  coefficients &c_tile = ((ends_tile *)memory)->k;
   const block_at b = find_block(a);
   const constants v = get_constants(a, b);
   const i64 first = ((i64)blockIdx.y + 1) * PART_TILES * TILE, end = min(LENGTH, first + PART_TILES * TILE);
@@ -407,8 +409,7 @@ KERNEL(scan_ends_back, THREADS_EACH) {
       take_coefficients(ct, c_tile, b, BEFORE + i);
       for (int q = 0; q < OWN; q++) {
         const float2 x = m.at[ROW_OF(b, q)][i];
-        for (int j = 0; j < 4; j++)
-          dh[q][j] = reset ? 0.0f : (dh[q][j] + ct[j] * x.y) * fast_pow2(x.x * v.a2[q][j]);
+        for (int j = 0; j < 4; j++) dh[q][j] = reset ? 0.0f : (dh[q][j] + ct[j] * x.y) * fast_pow2(x.x * v.a2[q][j]);
         sum[q] = reset ? INFINITY : sum[q] + x.x;
       }
     }
@@ -427,7 +428,8 @@ inline void sum_group(const args &a, int s, i64 groups, const char *parts) {
   long_sum sum;
   sum.clear();
 #pragma unroll 4
-  for (i64 w = group * blocks; w < (group + 1) * blocks; w++) sum.add(((const float *)parts)[(w * LENGTH + t) * STATES + n]);
+  for (i64 w = group * blocks; w < (group + 1) * blocks; w++)
+    sum.add(((const float *)parts)[(w * LENGTH + t) * STATES + n]);
   const i64 offset = group / groups * BATCH_STRIDE(s) + group % groups * GROUP_STRIDE(s) + n * STATE_STRIDE(s);
   PUT(s, offset + t * STEP_STRIDE(s), sum.total);
 }

@@ -133,6 +133,14 @@ static int64_t shared_back(int64_t lanes) {
   return at + coefficients + kept + da + ceil_div(sums, 16) * 16;
 }
 
+/* .. and that of scan_ends, as tiles.cu does */
+static int64_t shared_ends(int64_t lanes, int64_t own) {
+  const int64_t rows = ROWS * own, columns = own > 1 ? COLUMNS : TILE, orders = own > 1 ? 4 : 1;
+  const int64_t steps = rows * (TILE + 2) * 8 + 2 * rows * 4 + TILE,
+                coefficients = orders * (columns * 4 * lanes + 4) * 4;
+  return steps + coefficients;
+}
+
 static bool can_tile(const cuda_plan *k) {
   const problem *p = k->p;
   const scan_recipe *r = scan(p);
@@ -160,6 +168,7 @@ static void say_tiles(cuda_plan *k, int64_t lanes, int64_t own) {
   const scan_strides *b = &r->stride[B], *c = &r->stride[C];
   cuda_fix(k, "LANES_EACH", lanes);
   cuda_fix(k, "CHANNELS_EACH", own);
+  cuda_fix(k, "ENDS_BYTES", shared_ends(lanes, own));
   cuda_fix(k, "CHANNEL_DENSE", !steps_dense(k->p));
   cuda_fix(k, "STEPS_DENSE", (r->constant_b || b->l == 1) && (r->constant_c || c->l == 1));
   cuda_part(k, selective_scan_tiles_cu);
@@ -177,7 +186,7 @@ static void plan_forward(cuda_plan *k) {
   reals(k, "STARTS", parts > 1, 4 * threads);
   reals(k, "ENDS", parts > 1, 4 * (parts - 1) * threads);
   reals(k, "SPANS", parts > 1, (parts - 1) * threads);
-  if (parts > 1) cuda_launch(k, "scan_ends", blocks, parts - 1, (int)(32 * lanes), 1, 0);
+  if (parts > 1) cuda_launch(k, "scan_ends", blocks, parts - 1, (int)(32 * lanes), 1, shared_ends(lanes, 1));
   cuda_launch(k, "scan_forward", blocks, parts, (int)(32 * lanes), 1, 0);
 }
 
@@ -193,7 +202,7 @@ static void plan_states(cuda_plan *k, int64_t blocks, int64_t lanes) {
   reals(k, "ENDS", find, 4 * tiles * each);
   reals(k, "SPANS", find, tiles * each);
   if (!find) return;
-  cuda_launch(k, "scan_ends", blocks, parts, (int)(32 * lanes), 1, 0);
+  cuda_launch(k, "scan_ends", blocks, parts, (int)(32 * lanes), 1, shared_ends(lanes, OWN_BACK));
   cuda_launch(k, "scan_fold", blocks, 1, (int)(32 * lanes), 1, 0);
 }
 
@@ -204,7 +213,7 @@ static void plan_ends_back(cuda_plan *k, int64_t blocks, int64_t lanes, int64_t 
   reals(k, "STARTS_BACK", find, 4 * each);
   reals(k, "ENDS_BACK", find, 4 * (parts - 1) * each);
   reals(k, "SPANS_BACK", find, (parts - 1) * each);
-  if (find) cuda_launch(k, "scan_ends_back", blocks, parts - 1, (int)(32 * lanes), 1, 0);
+  if (find) cuda_launch(k, "scan_ends_back", blocks, parts - 1, (int)(32 * lanes), 1, shared_ends(lanes, OWN_BACK));
 }
 
 static void plan_backward(cuda_plan *k) {

@@ -17,7 +17,7 @@ enum { STEPS = 64 };
 enum { TILE_D, TILE_U, TILE_P, TILE_DP, TILE_SLOPE, TILE_S, TILE_DD, TILE_BEFORE, TILES_BACK, TILES_AHEAD = TILE_DP };
 
 /* Arrays of the workspace: element i of this thread, thread after thread */
-#define MINE(array) ((real *)(array) + (i64)blockIdx.x * 32 + threadIdx.x)
+#define MINE(array)     ((real *)(array) + (i64)blockIdx.x * 32 + threadIdx.x)
 #define IN_TILE(row, t) (((row)*STEPS + (t)) * ALL_THREADS)
 
 inline place place_of(const args &a) {
@@ -95,7 +95,7 @@ KERNEL(scan_forward, 32) {
   for (p.state = 0; p.state < STATES; p.state++) set_value(a, H_LAST, p, h[p.state * ALL_THREADS]);
 }
 #else
-/* ---- sums ------------------------------------------------------------------------------------------------------------ */
+/* ---- sums -------------------------------------------------------------------------------------------------------- */
 /* A sum over time that lives in the workspace: (rows, 2, ALL_THREADS), the total and what rounding took from it */
 inline void add_to(const args &a, real *sums, i64 row, real term) {
   long_sum sum = {sums[2 * row * ALL_THREADS], sums[(2 * row + 1) * ALL_THREADS]};
@@ -103,7 +103,7 @@ inline void add_to(const args &a, real *sums, i64 row, real term) {
   sums[2 * row * ALL_THREADS] = sum.total, sums[(2 * row + 1) * ALL_THREADS] = sum.lost;
 }
 
-/* ---- one chunk ------------------------------------------------------------------------------------------------------- */
+/* ---- one chunk --------------------------------------------------------------------------------------------------- */
 /* dp = dy silu(z) and dy silu'(z); clears what the states add to */
 inline void load_dp(const args &a, const place &p, i64 first, i64 count, real *tile) {
   const line dy = line_of(a, DY, p), z = line_of(a, Z, p);
@@ -211,7 +211,7 @@ KERNEL(scan_backward, 32) {
   for (p.state = 0; p.state < STATES; p.state++) set_value(a, DH0, p, dh[p.state * ALL_THREADS]);
 }
 
-/* ---- sums over the warps of a group, and over the batches ---------------------------------------------------------- */
+/* ---- sums over the warps of a group, and over the batches -------------------------------------------------------- */
 /* dB (or dC) of one group, step and state: over `warps` parts from the group's first on */
 inline void sum_group(const args &a, int s, i64 groups, char *parts) {
   const i64 i = (i64)blockIdx.x * 256 + threadIdx.x, n = i % STATES, t = i / STATES % LENGTH;
@@ -219,7 +219,8 @@ inline void sum_group(const args &a, int s, i64 groups, char *parts) {
   if (group >= groups * BATCHES) return;
   long_sum sum;
   sum.clear();
-  for (i64 w = group * warps; w < (group + 1) * warps; w++) sum.add(((const real *)parts)[(w * LENGTH + t) * STATES + n]);
+  for (i64 w = group * warps; w < (group + 1) * warps; w++)
+    sum.add(((const real *)parts)[(w * LENGTH + t) * STATES + n]);
   const i64 offset = group / groups * BATCH_STRIDE(s) + group % groups * GROUP_STRIDE(s) + n * STATE_STRIDE(s);
   PUT(s, offset + t * STEP_STRIDE(s), sum.total);
 }

@@ -1,5 +1,8 @@
-/* forward.cu -- the outputs, tile after tile of a block's part of time. While a tile is computed the next is loaded. */
-enum { GROUP_STEPS = LANES > 4 ? LANES : 4, OUTPUTS = GROUP_STEPS / LANES }; /* steps whose outputs are summed together */
+/* forward.cu -- the outputs, tile after tile of a block's part of time; the next is loaded while one is computed. */
+enum {
+  GROUP_STEPS = LANES > 4 ? LANES : 4,
+  OUTPUTS = GROUP_STEPS / LANES
+}; /* steps whose outputs are summed together */
 
 /* (D u, silu(z)) of a tile; then y in place of D u */
 struct gates {

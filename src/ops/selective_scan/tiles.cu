@@ -1,15 +1,17 @@
 /* tiles.cu -- tiles of ROWS channels and TILE steps in shared memory, and the recurrence on them.
  *
- * LANES threads share a channel, 4 states each in registers: lane = k WIDE + c holds states 4k .. 4k + 3 of OWN channels
- * of its warp, c and c + WIDE. With OWN = 2, lane c has its states in the order j ^ (c % 4), and lanes 16 .. 31 their
- * channels in the other order: so that in sums over lanes each gives the same place away. What all states of a channel share (d, d u, ..) is computed once, by the thread that loads it, and read from
- * the tile by the channel's lanes. B and C are f32 there, (TILE, PAD), 0 for the states that pad N.
- * Steps beyond the last are d = 0, so that they change nothing.                                                     */
+ * LANES threads share a channel, 4 states each in registers: lane = k WIDE + c holds states 4k .. 4k + 3 of OWN
+ * channels of its warp, c and c + WIDE. With OWN = 2, lane c has its states in the order j ^ (c % 4), and lanes 16 ..
+ * 31 their channels in the other order: so that in sums over lanes each gives the same place away.
+ *
+ * What all states of a channel share (d, d u, ..) is computed once, by the thread that loads it, and read from the tile
+ * by the channel's lanes. B and C are f32 there, (TILE, PAD), 0 for the states that pad N. Steps beyond the last are
+ * d = 0, so that they change nothing.                                                                             */
 enum { LANES = (int)LANES_EACH, WIDE = 32 / LANES, PAD = 4 * LANES, THREADS_EACH = 32 * LANES };
 enum { OWN = (int)CHANNELS_EACH, TWISTS = OWN > 1 ? 4 : 1 };
 enum { ROWS = 32 * OWN, TILE = 32, PIECES = ROWS * TILE / 8, EACH = PIECES > THREADS_EACH ? PIECES / THREADS_EACH : 1 };
 
-/* ---- functions by the GPU's own 2^x and 1/x, right to 2^-22 ------------------------------------------------------- */
+/* ---- functions by the GPU's own 2^x and 1/x, right to 2^-22 ------------------------------------------------------ */
 #ifdef AMBI_EMULATED
 inline float fast_pow2(float x) { return exp2f(x); }
 inline float fast_rcp(float x) { return 1.0f / x; }
@@ -36,10 +38,10 @@ inline float fast_softplus(float x) {
 inline float fast_sigmoid(float z) { return fast_rcp(1.0f + fast_pow2(-z * LOG2_E)); }
 inline float fast_silu(float z) { return v_max(z, -1e30f) * fast_sigmoid(z); }
 
-/* ---- the channels of a block, and the thread's own ------------------------------------------------------------------ */
+/* ---- the channels of a block, and the thread's own --------------------------------------------------------------- */
 struct block_at {
   i64 batch, first;
-  int count; /* of ROWS channels, so many are there */
+  int count;       /* of ROWS channels, so many are there */
   int row, k;      /* the thread's first channel; its states are from 4k on */
   int twist, swap; /* the order of its states, and of its channels        */
   i64 group_b, group_c;
@@ -66,7 +68,8 @@ inline block_at find_block(const args &a) {
 inline bool state_at(const args &a, int s, const block_at &b, i64 chunk, int q, int j, i64 *offset) {
   const i64 n = 4 * b.k + (j ^ b.twist), row = ROW_OF(b, q);
   if (!HAS(s) || n >= STATES || row >= b.count) return false;
-  *offset = b.batch * BATCH_STRIDE(s) + chunk * CHUNK_STRIDE(s) + (b.first + row) * CHANNEL_STRIDE(s) + n * STATE_STRIDE(s);
+  *offset =
+      b.batch * BATCH_STRIDE(s) + chunk * CHUNK_STRIDE(s) + (b.first + row) * CHANNEL_STRIDE(s) + n * STATE_STRIDE(s);
   return true;
 }
 inline void get_states(const args &a, int s, const block_at &b, i64 chunk, float (&v)[OWN][4]) {
@@ -95,7 +98,7 @@ inline constants get_constants(const args &a, const block_at &b) {
   for (int q = 0; q < OWN; q++)
     for (int j = 0; j < 4; j++) {
       if (state_at(a, A, b, 0, q, j, &at)) v.a[q][j] = decay(a, v.a[q][j]);
-      v.a2[q][j] = m_clamp(v.a[q][j] * LOG2_E, -1e30f, 1e30f); /* so that 0 A is 0 in the steps that pad a tile */
+      v.a2[q][j] = m_clamp(v.a[q][j] * LOG2_E, -1e30f, 1e30f); /* 0 A is 0 in steps that pad a tile */
       v.b[q][j] = v.c[q][j] = 0;
     }
   if (CONSTANT_B) get_states(a, B, b, 0, v.b);
@@ -103,7 +106,7 @@ inline constants get_constants(const args &a, const block_at &b) {
   return v;
 }
 
-/* ---- pieces: 8 neighbours along the dense axis of a tile, channels or steps ------------------------------------------ */
+/* ---- pieces: 8 neighbours along the dense axis of a tile, channels or steps -------------------------------------- */
 struct piece {
   int row, step;
 };
@@ -178,10 +181,8 @@ inline void stage_coefficients(const args &a, const block_at &b, i64 t, const fl
   for (int i = threadIdx.x; i < TILE * PAD; i += THREADS_EACH) {
     const int n = i % PAD, step = i / PAD;
     const bool there = n < STATES && t + step < LENGTH;
-    if (has_b)
-      set_coefficient(*to_b, step, n, there ? GET(B, group_offset(a, B, b, n, t + step)) : 0.0f);
-    if (has_c)
-      set_coefficient(*to_c, step, n, there ? GET(C, group_offset(a, C, b, n, t + step)) : 0.0f);
+    if (has_b) set_coefficient(*to_b, step, n, there ? GET(B, group_offset(a, B, b, n, t + step)) : 0.0f);
+    if (has_c) set_coefficient(*to_c, step, n, there ? GET(C, group_offset(a, C, b, n, t + step)) : 0.0f);
   }
 #endif
 }
@@ -191,7 +192,7 @@ inline void take_coefficients(float (&v)[4], const coefficients &from, const blo
   take(v, &from.at[b.twist][step * PAD + 4 * b.k]);
 }
 
-/* ---- the recurrence ------------------------------------------------------------------------------------------------- */
+/* ---- the recurrence ---------------------------------------------------------------------------------------------- */
 /* (d, d u) of a channel's steps; a row more than TILE, so that 8 channels are in different banks */
 struct steps {
   float2 at[ROWS][TILE + 2];
@@ -222,9 +223,10 @@ inline void step_ahead(float (&h)[4], const constants &v, int q, float d, float 
   }
 }
 
-/* v[i] summed over the LANES threads of a channel: lane k is left with those from k COUNT/LANES on, in v[0] .. The first
- * exchange is between lanes of other order, if v is channel after channel. */
-template <int COUNT> inline void scatter_sums(float (&v)[COUNT]) {
+/* v[i] summed over the LANES threads of a channel: lane k is left with those from k COUNT/LANES on, in v[0] .. The
+ * first exchange is between lanes of other order, if v is channel after channel. */
+template <int COUNT>
+inline void scatter_sums(float (&v)[COUNT]) {
   int count = COUNT;
 #pragma unroll
   for (int bit = 16; bit >= WIDE; bit /= 2) {
@@ -239,10 +241,11 @@ template <int COUNT> inline void scatter_sums(float (&v)[COUNT]) {
   }
 }
 
-/* ---- parts of time: where a part of PART_TILES tiles begins depends on those before ---------------------------------- */
-/* ENDS: (parts, blocks, threads, OWN), the state after the part when it begins with 0; backward: after each of its tiles.
- * SPANS: the sum of d up to there, over which a state decays by exp(A sum d); infinite where the state was forgotten on the
- * way. STARTS: h0, which the last part may overwrite with h_last; backward: the state before each part (scan_fold).  */
+/* ---- parts of time: where a part of PART_TILES tiles begins depends on those before ------------------------------ */
+/* ENDS: (parts, blocks, threads, OWN), the state after the part when it begins with 0; backward: after each of its
+ * tiles. SPANS: the sum of d up to there, over which a state decays by exp(A sum d); infinite where the state was
+ * forgotten on the way. STARTS: h0, which the last part may overwrite with h_last; backward: the state before each part
+ * (scan_fold).                                                                                                     */
 #define IN_PART(part, q) ((((i64)(part)*gridDim.x + blockIdx.x) * THREADS_EACH + threadIdx.x) * OWN + (q))
 
 inline void keep_states(char *at, i64 part, const float (&h)[OWN][4]) {
@@ -266,8 +269,8 @@ inline void join(float (&h)[OWN][4], const constants &v, const char *ends, const
 }
 
 /* d and d u of a tile, and B */
-inline void stage_steps(const args &a, const block_at &b, i64 t, const float (&delta)[EACH][8], const float (&u)[EACH][8],
-                        steps &to) {
+inline void stage_steps(const args &a, const block_at &b, i64 t, const float (&delta)[EACH][8],
+                        const float (&u)[EACH][8], steps &to) {
   for (int i = 0; i < EACH; i++) {
     const piece p = piece_of(i);
     const int left = (int)min(piece_left(a, b, p, t), 8ll);
@@ -288,10 +291,18 @@ inline void keep_end(const args &a, i64 at, const float (&h)[OWN][4], const floa
   for (int q = 0; q < OWN; q++) ((float *)SPANS)[IN_PART(at, q)] = span[q];
 }
 
+/* The shared memory of scan_ends: dynamic, as that of a text's kernels is not added up then */
+struct ends_tile {
+  steps in;
+  coefficients k; /* B; the way back: C */
+};
+static_assert(sizeof(ends_tile) <= ENDS_BYTES, "as cuda.c counts");
+
 /* The end of each part */
 KERNEL(scan_ends, THREADS_EACH) {
-  __shared__ steps m;
-  __shared__ coefficients b_tile;
+  DYNAMIC_SHARED(memory);
+  steps &m = ((ends_tile *)memory)->in;
+  coefficients &b_tile = ((ends_tile *)memory)->k;
   const block_at b = find_block(a);
   const constants v = get_constants(a, b);
   const i64 first = (i64)blockIdx.y * ENDS_TILES * TILE, end = min(LENGTH, first + ENDS_TILES * TILE);
