@@ -125,38 +125,24 @@ struct history {
   float h[CHUNK][OWN][4], abar[CHUNK][OWN][4];
 };
 
-/* Lane k ends with the sums LEFT k .. of the (channel q, step i) = q TOGETHER_STEPS + i: its channel and its step */
-#define MY_ROW(b, l)  ((b).row + ((b).k * LEFT + (l)) / TOGETHER_STEPS * WIDE)
-#define MY_STEP(b, l) (((b).k * LEFT + (l)) % TOGETHER_STEPS)
-
-/* The chunk again; dz = p dy silu'(z) */
-inline void run_again(const args &a, const block_at &b, const constants &v, tile &m, int chunk, int first, history &x) {
-  float h[OWN][4], sums[SUMS];
+/* The chunk again */
+inline void run_again(const args &a, const block_at &b, const constants &v, const tile &m, int chunk, int first,
+                      history &x) {
+  float h[OWN][4];
   for (int q = 0; q < OWN; q++) take(h[q], (const float *)&m.kept[chunk][q][threadIdx.x]);
 #pragma unroll
   for (int i = 0; i < CHUNK; i++) {
-    const int t = first + i;
-    const bool reset = HAS(SEQ_IDX) && m.reset[t];
-    float bt[4], ct[4];
-    take_coefficients(bt, m.b, b, t);
-    if (HAS(DZ)) take_coefficients(ct, m.c, b, t);
+    const bool reset = HAS(SEQ_IDX) && m.reset[first + i];
+    float bt[4];
+    take_coefficients(bt, m.b, b, first + i);
     for (int q = 0; q < OWN; q++) {
-      const float2 s = *(const float2 *)&m.at[ROW_OF(b, q)][t];
+      const float2 s = *(const float2 *)&m.at[ROW_OF(b, q)][first + i];
       const float du = s.x * s.y;
-      float p = 0;
       for (int j = 0; j < 4; j++) {
         x.abar[i][q][j] = fast_pow2(s.x * v.a2[q][j]);
         h[q][j] = x.abar[i][q][j] * (reset ? 0.0f : h[q][j]) + du * bt[j];
         x.h[i][q][j] = h[q][j];
-        if (HAS(DZ)) p += ct[j] * h[q][j];
       }
-      sums[q * TOGETHER_STEPS + i % TOGETHER_STEPS] = p;
-    }
-    if (!HAS(DZ) || i % TOGETHER_STEPS != TOGETHER_STEPS - 1) continue;
-    scatter_sums<SUMS>(sums);
-    for (int l = 0; l < LEFT; l++) {
-      float4 &at = m.at[MY_ROW(b, l)][t - (TOGETHER_STEPS - 1) + MY_STEP(b, l)];
-      at.w *= sums[l] + m.skip[MY_ROW(b, l)] * at.y;
     }
   }
 }
@@ -186,25 +172,37 @@ struct time_sums {
   float da[OWN][4], dskip[LEFT], dbias[LEFT];
 };
 
-/* du = D dp + d s;  ddelta = (dd + u s) sigmoid(delta + bias);  dD, ddelta_bias += */
-inline void finish_steps(const args &a, const block_at &b, tile &m, int t, const float (&s)[SUMS],
-                         const float (&dd)[SUMS], time_sums &sum) {
+/* Lane k ends with the sums LEFT k .. of the (channel q, step i) = q TOGETHER_STEPS + i: its channel and its step */
+#define MY_ROW(b, l)  ((b).row + ((b).k * LEFT + (l)) / TOGETHER_STEPS * WIDE)
+#define MY_STEP(b, l) (((b).k * LEFT + (l)) % TOGETHER_STEPS)
+
+/* What is summed over the states of a channel, of TOGETHER_STEPS steps. A is in a2 as A log2(e), so dd is log2(e) times
+ * what it should be. */
+struct state_sums {
+  float p[SUMS], s[SUMS], dd[SUMS];
+};
+
+/* du = D dp + d s;  ddelta = (dd + u s) sigmoid(delta + bias);  dz = p dy silu'(z);  dD, ddelta_bias += */
+inline void finish_steps(const args &a, const block_at &b, tile &m, int t, state_sums &of, time_sums &sum) {
+  if (HAS(DZ)) scatter_sums<SUMS>(of.p);
+  scatter_sums<SUMS>(of.s);
+  scatter_sums<SUMS>(of.dd);
   for (int l = 0; l < LEFT; l++) {
+    const float skip = m.skip[MY_ROW(b, l)];
     float4 &at = m.at[MY_ROW(b, l)][t + MY_STEP(b, l)];
     const float d = at.x, u = at.y, dp = at.z;
-    float ddelta = dd[l] * K(0.69314718055994531) + u * s[l];
+    float ddelta = of.dd[l] * K(0.69314718055994531) + u * of.s[l];
     if (SOFTPLUS) ddelta *= -m_expm1(-d); /* sigmoid(x) = 1 - e^-softplus(x) */
     sum.dskip[l] += dp * u;
     sum.dbias[l] += ddelta;
-    at.x = m.skip[MY_ROW(b, l)] * dp + d * s[l];
-    at.y = ddelta;
+    at = make_float4(skip * dp + d * of.s[l], ddelta, 0.0f, HAS(DZ) ? (of.p[l] + skip * u) * at.w : 0.0f);
   }
 }
 
-/* dh from after the chunk to before it. A is in a2 as A log2(e), so dd is log2(e) times what it should be. */
+/* dh from after the chunk to before it */
 inline void run_back(const args &a, const block_at &b, const constants &v, tile &m, int chunk, int first,
                      const history &x, float (&dh)[OWN][4], time_sums &sum) {
-  float s[SUMS], dd[SUMS];
+  state_sums of;
 #pragma unroll
   for (int i = CHUNK - 1; i >= 0; i--) {
     const int t = first + i;
@@ -216,7 +214,7 @@ inline void run_back(const args &a, const block_at &b, const constants &v, tile 
     for (int q = 0; q < OWN; q++) {
       const float4 in = m.at[ROW_OF(b, q)][t];
       const float d = in.x, du = in.x * in.y, dp = in.z;
-      float before[4], sq = 0, ddq = 0;
+      float before[4], p = 0, s = 0, dd = 0;
       if (i > 0)
         for (int j = 0; j < 4; j++) before[j] = x.h[i > 0 ? i - 1 : 0][q][j];
       else
@@ -225,21 +223,19 @@ inline void run_back(const args &a, const block_at &b, const constants &v, tile 
         const float g = dh[q][j] + ct[j] * dp;
         dc[j] += dp * x.h[i][q][j];
         db[j] += g * du;
-        sq += g * bt[j];
+        if (HAS(DZ)) p += ct[j] * x.h[i][q][j];
+        s += g * bt[j];
         dh[q][j] = g * x.abar[i][q][j];
         if (reset) dh[q][j] = 0; /* what was before does not matter */
         const float gh = dh[q][j] * before[j];
-        ddq += gh * v.a2[q][j];
+        dd += gh * v.a2[q][j];
         sum.da[q][j] += gh * d;
       }
-      s[q * TOGETHER_STEPS + i % TOGETHER_STEPS] = sq;
-      dd[q * TOGETHER_STEPS + i % TOGETHER_STEPS] = ddq;
+      const int at = q * TOGETHER_STEPS + i % TOGETHER_STEPS;
+      of.p[at] = p, of.s[at] = s, of.dd[at] = dd;
     }
     if (HAS(DB) || HAS(DC)) sum_channels(b, db, dc, m.sums[threadIdx.x / 32][t]);
-    if (i % TOGETHER_STEPS) continue;
-    scatter_sums<SUMS>(s);
-    scatter_sums<SUMS>(dd);
-    finish_steps(a, b, m, t, s, dd, sum);
+    if (i % TOGETHER_STEPS == 0) finish_steps(a, b, m, t, of, sum);
   }
 }
 
