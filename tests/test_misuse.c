@@ -24,7 +24,7 @@ static const struct {
   const char *words[WORDS];
 } bad_devices[] = {
     {"", {0}, AMBI_NO_DEVICE, {"no device", "cpu", "ref"}},
-    {"gpu", {0}, AMBI_NO_DEVICE, {"gpu", "cpu, ref"}},
+    {"gpu", {0}, AMBI_NO_DEVICE, {"gpu", "cpu, cuda, ref"}},
     {"cp", {0}, AMBI_NO_DEVICE, {"cp"}},
     {"cpux", {0}, AMBI_NO_DEVICE, {"cpux"}},
     {"CPU", {0}, AMBI_NO_DEVICE, {"CPU"}},
