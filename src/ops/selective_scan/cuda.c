@@ -163,11 +163,18 @@ static int64_t tiles_in_part(const scan_recipe *r, int64_t warps) {
   return each < LEAST ? LEAST : each;
 }
 
+/* The dtype of both B and C, if it has 16 bits and tiles keep it */
+static int64_t half_coefficients(const problem *p) {
+  const ambi_dtype t = p->t[B].dtype;
+  return !is_backward(p) && (t == AMBI_F16 || t == AMBI_BF16) && p->t[C].dtype == t ? (int64_t)t : 0;
+}
+
 static void say_tiles(cuda_plan *k, int64_t lanes, int64_t own) {
   const scan_recipe *r = scan(k->p);
   const scan_strides *b = &r->stride[B], *c = &r->stride[C];
   cuda_fix(k, "LANES_EACH", lanes);
   cuda_fix(k, "CHANNELS_EACH", own);
+  cuda_fix(k, "HALF_COEFFICIENTS", half_coefficients(k->p));
   cuda_fix(k, "ENDS_BYTES", shared_ends(lanes, own));
   cuda_fix(k, "CHANNEL_DENSE", !steps_dense(k->p));
   cuda_fix(k, "STEPS_DENSE", (r->constant_b || b->l == 1) && (r->constant_c || c->l == 1));

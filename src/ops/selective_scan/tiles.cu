@@ -160,13 +160,26 @@ inline void take(float (&v)[4], const float *from) {
   v[0] = x.x, v[1] = x.y, v[2] = x.z, v[3] = x.w;
 }
 
-/* (BEFORE + TILE, PAD) for each order of a thread's states; 4 more, so that the orders are in different banks */
+/* (BEFORE + TILE, PAD) for each order of a thread's states; 4 more, so that the orders are in different banks. In
+ * forward, which waits for shared memory more than for anything, 16-bit B and C stay as they are. */
 enum { BEFORE = BACKWARD ? 8 : 0 }; /* steps before the tile: see backward.cu */
+#if HALF_COEFFICIENTS
+typedef u16 kept_coefficient;
+#else
+typedef float kept_coefficient;
+#endif
 struct coefficients {
-  float at[TWISTS][(BEFORE + TILE) * PAD + 4];
+  __align__(16) kept_coefficient at[TWISTS][(BEFORE + TILE) * PAD + 4];
 };
 inline void set_coefficient(coefficients &to, int step, int n, float v) {
-  for (int x = 0; x < TWISTS; x++) to.at[x][(BEFORE + step) * PAD + (n ^ x)] = v;
+  for (int x = 0; x < TWISTS; x++) {
+    kept_coefficient &at = to.at[x][(BEFORE + step) * PAD + (n ^ x)];
+#if HALF_COEFFICIENTS
+    at = (u16)(HALF_COEFFICIENTS == BF16 ? f32_to_bf16(v) : f32_to_f16(v));
+#else
+    at = v;
+#endif
+  }
 }
 inline void stage_coefficients(const args &a, const block_at &b, i64 t, const float (&r)[8], coefficients *to_b,
                                coefficients *to_c) {
@@ -189,7 +202,14 @@ inline void stage_coefficients(const args &a, const block_at &b, i64 t, const fl
 
 /* B or C of the thread's states, in its order; steps count from BEFORE the tile */
 inline void take_coefficients(float (&v)[4], const coefficients &from, const block_at &b, int step) {
-  take(v, &from.at[b.twist][step * PAD + 4 * b.k]);
+  const kept_coefficient *at = &from.at[b.twist][step * PAD + 4 * b.k];
+#if HALF_COEFFICIENTS
+  const uint2 x = *(const uint2 *)at;
+  const u32 bits[4] = {x.x & 0xffff, x.x >> 16, x.y & 0xffff, x.y >> 16};
+  for (int j = 0; j < 4; j++) v[j] = HALF_COEFFICIENTS == BF16 ? bf16_to_f32(bits[j]) : f16_to_f32(bits[j]);
+#else
+  take(v, at);
+#endif
 }
 
 /* ---- the recurrence ---------------------------------------------------------------------------------------------- */
