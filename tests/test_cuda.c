@@ -88,8 +88,7 @@ static void test_libraries(void) {
   ambi_device_close(dev);
 }
 
-/* ---- faults
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- faults ------------------------------------------------------------------------------------------------------ */
 static void test_faults(void) {
   rig r;
   ambi_buf b;
@@ -126,8 +125,7 @@ static void test_compile_failure(void) {
   rig_close(&r);
 }
 
-/* ---- cache
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- cache ------------------------------------------------------------------------------------------------------- */
 /* Calls f on every file of the cache; how many there are. */
 static int each_file(void (*f)(const char *path)) {
   char path[400];
@@ -193,8 +191,7 @@ static void test_cache(void) {
   CHECK(compiles_of_a_plan("/proc/nowhere/ambi") == 1, "a folder that cannot be made costs time only");
 }
 
-/* ---- graphs and threads
- * -------------------------------------------------------------------------------------------------- */
+/* ---- graphs and threads ------------------------------------------------------------------------------------------ */
 static void test_graph(void) {
   rig r;
   float direct[N], replayed[N];

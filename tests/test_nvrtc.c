@@ -61,8 +61,7 @@ static void open_device(cuda_device *d, ambi_device *dev, int arch) {
   *dev = (ambi_device){.be = &cuda_backend, .name = "cuda", .impl = d};
 }
 
-/* ---- plans
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- plans ------------------------------------------------------------------------------------------------------- */
 static void plan(ambi_device *dev, const char *text, const ambi_op *op, bool print) {
   ambi_plan *made = NULL;
   ambi_status s = ambi_plan_create(dev, op, &made);

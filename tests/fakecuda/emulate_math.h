@@ -1,7 +1,6 @@
 /* emulate_math.h -- the device's mathematical functions, in f32 and f64, from the host's. Included by emulate.h. */
 
-/* ---- those the host has under the same name: f(double), f with an f (float) and the overload f(float)
- * ----------------------- */
+/* ---- those the host has under the same name: f(double), f with an f (float) and the overload f(float) ------------ */
 #define EMU_MATH1(name)                     \
   extern "C" double name(double) noexcept;  \
   extern "C" float name##f(float) noexcept; \
@@ -106,8 +105,7 @@ static inline double erfcx(double x) {
 }
 static inline float erfcxf(float x) { return (float)erfcx((double)x); }
 
-/* ---- intrinsics
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- intrinsics -------------------------------------------------------------------------------------------------- */
 static inline float __expf(float x) { return __builtin_expf(x); }
 static inline float __exp10f(float x) { return exp10f(x); }
 static inline float __logf(float x) { return __builtin_logf(x); }
@@ -176,8 +174,7 @@ static inline float __ll2float_rn(long long x) { return (float)x; }
 static inline double __int2double_rn(int x) { return (double)x; }
 static inline double __ll2double_rn(long long x) { return (double)x; }
 
-/* ---- f16 and bf16, for kernels that use PTX to convert: to nearest even, NaN is kept
- * ----------------------------------- */
+/* ---- f16 and bf16, for kernels that use PTX to convert: to nearest even, NaN is kept ----------------------------- */
 static inline float emu_f16_to_f32(unsigned short bits) {
   const unsigned sign = (bits & 0x8000u) << 16, exponent = bits >> 10 & 31, fraction = bits & 0x3ffu;
   if (exponent == 31) return __uint_as_float(sign | 0x7f800000u | fraction << 13);

@@ -7,7 +7,6 @@
  * and a P or Q that is dense the other way is given transposed. Everything is chosen when the plan is made.        */
 #include "backends/cuda/blas.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 
 enum { /* cuBLASLt's numbers */
@@ -56,12 +55,11 @@ struct blas_product {
 /* ---- the handle: made by the first plan that wants it -------------------------------------------------------------
  */
 static void *handle_of(cuda_device *d) {
-  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   if (!d->api.handle[LIB_BLAS]) return NULL;
-  pthread_mutex_lock(&lock);
+  modules_lock(d->modules);
   if (!d->blas && d->api.cublasLtCreate(&d->blas)) d->blas = NULL;
   void *handle = d->blas;
-  pthread_mutex_unlock(&lock);
+  modules_unlock(d->modules);
   return handle;
 }
 

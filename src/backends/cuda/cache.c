@@ -107,11 +107,20 @@ void disk_write(const char *dir, const unsigned char key[32], const image *in) {
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
+static void free_entry(const cuda_device *d, entry *e) {
+  d->api.cuModuleUnload(e->module.handle);
+  free(e->module.source);
+  free(e);
+}
+
 module_cache *modules_new(void) {
   module_cache *c = calloc(1, sizeof *c);
   if (c) pthread_mutex_init(&c->lock, NULL);
   return c;
 }
+
+void modules_lock(module_cache *c) { pthread_mutex_lock(&c->lock); }
+void modules_unlock(module_cache *c) { pthread_mutex_unlock(&c->lock); }
 
 void modules_free(cuda_device *d) {
   module_cache *c = d->modules;
@@ -120,37 +129,36 @@ void modules_free(cuda_device *d) {
     while (c->bucket[i]) {
       entry *e = c->bucket[i];
       c->bucket[i] = e->next;
-      d->api.cuModuleUnload(e->module.handle);
-      free(e->module.source);
-      free(e);
+      free_entry(d, e);
     }
   pthread_mutex_destroy(&c->lock);
   free(c);
   d->modules = NULL;
 }
 
-static entry *find(module_cache *c, const unsigned char key[32]) {
-  pthread_mutex_lock(&c->lock);
+/* The caller holds the lock. */
+static entry *find_held(const module_cache *c, const unsigned char key[32]) {
   entry *e = c->bucket[key[0]];
   while (e && memcmp(e->key, key, 32)) e = e->next;
-  pthread_mutex_unlock(&c->lock);
+  return e;
+}
+
+static entry *find(module_cache *c, const unsigned char key[32]) {
+  modules_lock(c);
+  entry *e = find_held(c, key);
+  modules_unlock(c);
   return e;
 }
 
 /* Keeps `made`, or what another thread was first to make. */
 static entry *keep(cuda_device *d, entry *made) {
-  entry *first = find(d->modules, made->key);
-  if (first) {
-    d->api.cuModuleUnload(made->module.handle);
-    free(made->module.source);
-    free(made);
-    return first;
-  }
-  pthread_mutex_lock(&d->modules->lock);
-  made->next = d->modules->bucket[made->key[0]];
-  d->modules->bucket[made->key[0]] = made;
-  pthread_mutex_unlock(&d->modules->lock);
-  return made;
+  module_cache *c = d->modules;
+  modules_lock(c);
+  entry *first = find_held(c, made->key);
+  if (!first) made->next = c->bucket[made->key[0]], c->bucket[made->key[0]] = made;
+  modules_unlock(c);
+  if (first) free_entry(d, made);
+  return first ? first : made;
 }
 
 static void make_key(const cuda_device *d, const char *source, bool hopper, unsigned char key[32]) {

@@ -144,6 +144,8 @@ typedef struct {
 ambi_status module_get(cuda_device *d, char *source, bool hopper, const cuda_module **out); /* takes source */
 module_cache *modules_new(void);
 void modules_free(cuda_device *d);
+void modules_lock(module_cache *c); /* for whatever a device makes once, when first needed */
+void modules_unlock(module_cache *c);
 
 typedef struct {
   unsigned char *bytes;

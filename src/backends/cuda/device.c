@@ -224,8 +224,7 @@ static ambi_status cuda_wait(ambi_stream *s) {
   return AMBI_OK;
 }
 
-/* ---- graphs
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- graphs ------------------------------------------------------------------------------------------------------ */
 enum { CAPTURE_THREAD_LOCAL = 1 };
 
 static ambi_status cuda_record(ambi_stream *s) {

@@ -10,7 +10,7 @@
 
 #include "backends/cuda/text.h"
 
-#define OP(kind, name) extern const cuda_kernel name##_cuda __attribute__((weak)); /* ops may come without one */
+#define OP(kind, name) extern const cuda_kernel name##_cuda;
 #include "ops/registry.def"
 #undef OP
 
@@ -162,8 +162,7 @@ void cuda_workspace(cuda_plan *k, const char *name, uint64_t bytes) {
   k->workspace += (bytes + 255) / 256 * 256;
 }
 
-/* ---- steps
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- steps ------------------------------------------------------------------------------------------------------- */
 static cuda_step *new_step(cuda_plan *k) {
   static cuda_step nowhere;
   if (k->steps == MAX_STEPS) k->failed = true;
@@ -192,14 +191,14 @@ int cuda_held(cuda_plan *k, const char *kernel, int64_t grid_x, int64_t grid_y, 
 }
 
 void cuda_then(cuda_plan *k, cuda_call *call, void *context, void (*release)(const cuda_device *d, void *context)) {
+  cuda_step *s = new_step(k);
   if (k->failed)
     release(k->dev, context);
   else
-    *new_step(k) = (cuda_step){.call = call, .context = context, .release = release};
+    *s = (cuda_step){.call = call, .context = context, .release = release};
 }
 
-/* ---- questions
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- questions --------------------------------------------------------------------------------------------------- */
 int64_t cuda_vector(const cuda_plan *k, uint32_t slots) {
   int64_t smallest = 8;
   for (uint32_t m = slots & used_slots(k); m; m &= m - 1) {
@@ -211,8 +210,7 @@ int64_t cuda_vector(const cuda_plan *k, uint32_t slots) {
   return 16 / (smallest < 2 ? 2 : smallest);
 }
 
-/* ---- making a plan
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- making a plan ----------------------------------------------------------------------------------------------- */
 static void describe_problem(cuda_plan *k) {
   const problem *p = k->p;
   const ambi_op_info *info = &p->def->info;

@@ -143,8 +143,7 @@ static void dq_task(void *context, int64_t task) {
   stream_fence();
 }
 
-/* ---- dk and dv
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- dk and dv --------------------------------------------------------------------------------------------------- */
 typedef struct {
   matrix k, v, q, q_flipped, dout, dout_flipped; /* k and v flipped, (D, keys); q and dout (queries, D) */
   tiles x;                                       /* (queries, keys) */

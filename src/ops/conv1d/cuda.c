@@ -74,8 +74,7 @@ static void time_backward(cuda_plan *k, const conv1d_recipe *r, int64_t vec) {
   cuda_launch(k, "conv1d_backward", r->channels, parts, 32, WARPS, 0);
 }
 
-/* ---- channels are dense
- * ---------------------------------------------------------------------------------------------- */
+/* ---- channels are dense ------------------------------------------------------------------------------------------ */
 static bool channels_are_dense(const cuda_plan *k, const conv1d_recipe *r) {
   for (uint32_t m = (k->p->reads | k->p->writes) & SEQUENCES; m; m &= m - 1)
     if (r->stride[__builtin_ctz(m)][1] != 1) return false;

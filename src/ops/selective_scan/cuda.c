@@ -55,8 +55,7 @@ static scan_split split_channels(cuda_plan *k, int64_t each) {
   return g;
 }
 
-/* ---- cuda.cu: a warp takes up to 32 channels that share B and C
- * --------------------------------------------------- */
+/* ---- cuda.cu: a warp takes up to 32 channels that share B and C -------------------------------------------------- */
 /* TILES: as cuda.cu counts them, forward and backward */
 static void general_workspace(cuda_plan *k, int64_t warps) {
   enum { TILES_AHEAD = 3, TILES_BACK = 8 };
@@ -101,8 +100,7 @@ static void plan_general(cuda_plan *k) {
   if (is_backward(p)) plan_sums(k);
 }
 
-/* ---- tiles.cu, forward.cu: four states a thread
- * ------------------------------------------------------------------------ */
+/* ---- tiles.cu, forward.cu: four states a thread ------------------------------------------------------------------ */
 enum { ROWS = 32, TILE = 32 }; /* channels and steps of a tile */
 
 /* Whether every slot of (B, D, L) is dense along the axis of that stride */
