@@ -14,7 +14,7 @@
 #include "ops/registry.def"
 #undef OP
 
-static const cuda_kernel *kernel_of(int kind) {
+static const cuda_kernel *kernel_of(ambi_kind kind) {
   static const cuda_kernel *const kernels[AMBI_KINDS] = {
 #define OP(kind, name) [kind] = &name##_cuda,
 #include "ops/registry.def"
@@ -332,7 +332,7 @@ bool cuda_kernel_info(const ambi_device *dev, int32_t index, ambi_kernel_info *i
   for (int kind = 1; kind < AMBI_KINDS; kind++)
     for (int pass = 0; pass <= (find_op((ambi_kind)kind) ? find_op((ambi_kind)kind)->info.backward : -1); pass++)
       for (int wide = 0; wide < 2; wide++) {
-        if (!kernel_of(kind) || index-- > 0) continue;
+        if (!kernel_of((ambi_kind)kind) || index-- > 0) continue;
         *info = (ambi_kernel_info){(ambi_kind)kind,
                                    (ambi_pass)pass,
                                    wide ? AMBI_F64 : AMBI_F32,
