@@ -20,7 +20,6 @@
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
-extern char **environ;
 
 typedef enum {
   OK = 0,
@@ -222,8 +221,9 @@ static int preprocess(const char *folder, const program *p, const arguments *def
   const int written = file_write(in, &t);
   drop(&t);
   if (!written) return -1;
+  static const char here[] = "-I" FAKECUDA_FOLDER;
   arguments a = compiler();
-  give_all(&a, (const char *const[]){"-E", "-x", "c++", "-I" FAKECUDA_FOLDER, "-o", out, in, NULL});
+  give_all(&a, (const char *const[]){"-E", "-x", "c++", here, "-o", out, in, NULL});
   give_all(&a, (const char *const *)defines->list);
   return run(folder, a.list);
 }

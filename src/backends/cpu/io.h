@@ -229,6 +229,7 @@ enum { REALS, BF16S };
 #define INLINE static inline __attribute__((always_inline))
 
 INLINE vr get(int kind, const void *p, int64_t k, int64_t left) {
+  if (!p) __builtin_unreachable(); /* only what is there is read */
 #if AMBI_REAL == 32
   if (kind == BF16S) return bf16_get((const uint16_t *)p + k, left);
 #endif

@@ -31,7 +31,7 @@ static void append(cuda_plan *k, const char *format, ...) {
   for (int pass = 0; pass < 2 && !k->failed; pass++) {
     char *at = k->defines ? k->defines + k->defined : NULL;
     va_start(args, format);
-    int n = vsnprintf(at, k->room - k->defined, format, args);
+    int n = vsnprintf(at, k->room - k->defined, format, args); /* NOLINT(clang-analyzer-valist.Uninitialized): it is */
     va_end(args);
     if (n >= 0 && k->defined + (size_t)n < k->room) {
       k->defined += (size_t)n;

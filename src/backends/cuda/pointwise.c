@@ -25,7 +25,7 @@ static bool is_sum(const grid *g, int slot) {
 /* The axes of g that `slot` repeats, or the others. */
 static grid some_axes(const cuda_plan *k, const grid *g, int slot, bool repeated) {
   grid part = {.count = 1};
-  for (int i = 0; i < g->ndim; i++) {
+  for (int i = 0; i < g->ndim && i < AMBI_MAX_DIMS; i++) {
     if (repeats(g, slot, i) != repeated) continue;
     part.shape[part.ndim] = g->shape[i];
     part.count *= g->shape[i];
@@ -84,7 +84,7 @@ void cuda_pointwise(cuda_plan *k, cuda_points points) {
   const grid *g = &elementwise(k->p)->all;
   int64_t ins = points.ins ? 0 : NO_SLOT, outs = 0, direct = 0;
   for (int i = 0; i < points.ins; i++) ins |= (int64_t)points.in[i] << 8 * i;
-  for (int i = 0; i < points.outs; i++) {
+  for (int i = 0; i < points.outs && i < 2; i++) {
     outs |= (int64_t)points.out[i] << 8 * i;
     if (!writes_slot(k->p, points.out[i]) || !is_sum(g, points.out[i])) direct |= 1 << i;
   }
@@ -95,7 +95,7 @@ void cuda_pointwise(cuda_plan *k, cuda_points points) {
   cuda_fix(k, "INS", points.ins > 0 ? points.ins : 1);
   cuda_fix(k, "OUTS", points.outs);
   cuda_fix(k, "DIRECT", direct);
-  for (int i = 0; i < points.outs; i++)
+  for (int i = 0; i < points.outs && i < 2; i++)
     if (!(direct >> i & 1)) plan_sum(k, g, i, points.out[i]);
   bool any = false;
   for (int i = 0; i < points.outs; i++) any = any || ((direct >> i & 1) && writes_slot(k->p, points.out[i]));

@@ -63,7 +63,7 @@ static void time_backward(cuda_plan *k, const conv1d_recipe *r, int64_t vec) {
   int64_t parts = ceil_div(blocks, r->channels ? r->channels : 1), most = ceil_div(pairs, WARPS);
   if (parts > most) parts = most;
   int64_t each = ceil_div(ceil_div(pairs, parts ? parts : 1), WARPS) * WARPS;
-  parts = each ? ceil_div(pairs, each) : 0;
+  parts = each > 0 ? ceil_div(pairs, each) : 0; /* NOLINT(clang-analyzer-core.UndefinedBinaryOperatorResult) */
   cuda_number(k, "STEPS", steps);
   cuda_number(k, "SEGMENTS", segments);
   cuda_number(k, "PAIRS", pairs);

@@ -154,7 +154,7 @@ static bool can_tile(const cuda_plan *k) {
 static int64_t tiles_in_part(const scan_recipe *r, int64_t warps) {
   enum { ENOUGH = 2048, LEAST = 4, MOST = 32 }; /* warps; tiles in a part, parts */
   const int64_t tiles = ceil_div(r->length, TILE);
-  int64_t parts = ENOUGH / warps;
+  int64_t parts = ENOUGH / (warps > 0 ? warps : 1);
   if (parts > MOST) parts = MOST;
   if (parts < 2) return tiles;
   const int64_t each = ceil_div(ceil_div(tiles, parts), 2) * 2; /* whole chunks of 64 */
