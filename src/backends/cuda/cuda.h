@@ -125,6 +125,9 @@ static inline int64_t cuda_blocks(const cuda_plan *k, int64_t wanted,
   int64_t most = (int64_t)k->dev->multiprocessors * each;
   return wanted < most ? wanted : most;
 }
+static inline uint64_t real_bytes(const problem *p) {
+  return p->compute == AMBI_F64 ? 8 : 4;
+} /* of sums in workspace */
 static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 typedef struct {

@@ -14,8 +14,6 @@ typedef struct {
  * A thread gets about `each` values of a row, as long as there are threads; `registers`: how many it may keep. */
 row_split cuda_rows(cuda_plan *k, uint32_t scalars, int64_t each, int64_t registers);
 
-static inline uint64_t real_bytes(const problem *p) { return p->compute == AMBI_F64 ? 8 : 4; }
-
 /* Blocks for all rows, as many as the multiprocessors hold at once: `threads` each, as the kernel's bounds say. With
  * more, those that start last would still be at work when the others are done. */
 static inline int64_t cuda_row_blocks(const cuda_plan *k, row_split r, int threads) {

@@ -11,8 +11,6 @@ extern const char attention_cu[], attention_general_cu[], attention_forward16_cu
 
 enum { MOST_ROWS = 1 << 29 }; /* of queries and keys, for the texts that count them in int; windows to twice that */
 
-static int64_t real_bytes(const problem *p) { return p->compute == AMBI_F64 ? 8 : 4; }
-
 static void say_sizes(cuda_plan *k, const attention_recipe *r) {
   cuda_number(k, "BATCHES", r->batches);
   cuda_number(k, "HEADS", r->heads);
@@ -26,7 +24,7 @@ static void say_sizes(cuda_plan *k, const attention_recipe *r) {
   cuda_real(k, "SCALE", r->scale);
   cuda_real(k, "SOFTCAP", r->softcap);
   if (is_backward(k->p))
-    cuda_workspace(k, "STATISTICS", 2 * (uint64_t)(r->batches * r->heads * r->queries * real_bytes(k->p)));
+    cuda_workspace(k, "STATISTICS", 2 * (uint64_t)(r->batches * r->heads * r->queries * (int64_t)real_bytes(k->p)));
 }
 
 /* One block for every `each` queries of every head */
@@ -43,14 +41,14 @@ static bool wants_keys(const problem *p) { return writes_slot(p, DK) || writes_s
  */
 static int64_t general_shared(const problem *p, int64_t tile, int64_t depth) {
   int64_t rows = is_backward(p) ? 4 : 3, squares = is_backward(p) ? 2 : 1;
-  return (rows * tile * (depth + 1) + squares * tile * (tile + 1)) * real_bytes(p) + tile * (tile + 1);
+  return (rows * tile * (depth + 1) + squares * tile * (tile + 1)) * (int64_t)real_bytes(p) + tile * (tile + 1);
 }
 
 /* As large as registers (64 sums of 16 x 16 threads) and shared memory allow */
 static int64_t general_tile(const cuda_plan *k, int64_t depth) {
   int64_t tile = 64;
   while (tile > 8 &&
-         (tile * depth * real_bytes(k->p) > 32768 || general_shared(k->p, tile, depth) > k->dev->shared_bytes))
+         (tile * depth * (int64_t)real_bytes(k->p) > 32768 || general_shared(k->p, tile, depth) > k->dev->shared_bytes))
     tile /= 2;
   return tile;
 }

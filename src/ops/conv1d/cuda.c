@@ -11,7 +11,6 @@ enum { THREADS = 256, WARPS = 8, SPAN = 64 };
 
 extern const char conv1d_cu[];
 
-static uint64_t real_bytes(const problem *p) { return p->compute == AMBI_F64 ? 8 : 4; }
 static bool wants_sums(const problem *p) { return writes_slot(p, DW) || writes_slot(p, DB); }
 
 /* Blocks of threads that each take many of `points` in turn */

@@ -22,7 +22,6 @@ static int threads_along(int64_t vectors) {
 static void plan_backward(cuda_plan *k, const embedding_recipe *r, int along) {
   const uint64_t n = (uint64_t)r->tokens.count, v = (uint64_t)r->words, word = sizeof(int64_t);
   int64_t pieces = 2 * (r->tokens.count / PIECE), rows = THREADS / along;
-  uint64_t real_bytes = k->p->compute == AMBI_F64 ? 8 : 4;
   cuda_fix(k, "PIECE", PIECE);
   cuda_fix(k, "LONG", LONG);
   cuda_workspace(k, "CURSORS", 2 * word);
@@ -33,7 +32,7 @@ static void plan_backward(cuda_plan *k, const embedding_recipe *r, int along) {
   cuda_workspace(k, "UNSORTED", n * word);
   cuda_workspace(k, "SORTED", n * word);
   cuda_workspace(k, "PIECE_WORD", (uint64_t)pieces * word);
-  cuda_workspace(k, "PIECE_SUM", (uint64_t)pieces * (uint64_t)r->channels * real_bytes);
+  cuda_workspace(k, "PIECE_SUM", (uint64_t)pieces * (uint64_t)r->channels * real_bytes(k->p));
   cuda_launch(k, "embedding_clear", cuda_blocks(k, ceil_div(r->words, THREADS), 16), 1, THREADS, 1, 0);
   if (n > 0) {
     int64_t blocks = cuda_blocks(k, ceil_div(r->tokens.count, THREADS), 16);

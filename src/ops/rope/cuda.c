@@ -63,7 +63,7 @@ static ambi_status plan(cuda_plan *k) {
   cuda_number(k, "REST", r->channels - r->dims);
   cuda_number(k, "FIRST_POSITION", k->p->op.u.rope.offset);
   cuda_wide(k, "THETA", k->p->op.u.rope.theta);
-  cuda_workspace(k, "TABLE", (uint64_t)rows * (uint64_t)r->dims * (k->p->compute == AMBI_F64 ? 8 : 4));
+  cuda_workspace(k, "TABLE", (uint64_t)rows * (uint64_t)r->dims * real_bytes(k->p));
   if (!any) return AMBI_OK;
   cuda_launch(k, "rope_table", cuda_blocks(k, ceil_div(half, 32) * ceil_div(rows, 8 * TABLE_ROWS), 64), 1, 32, 8, 0);
   cuda_launch(k, "rope_rotate", cuda_blocks(k, ceil_div(rows * (half / vec), THREADS), 4096), blocks_y, THREADS, 1, 0);

@@ -11,8 +11,6 @@ extern const char selective_scan_cu[], selective_scan_common_cu[], selective_sca
     selective_scan_forward_cu[];
 extern const char selective_scan_backward_cu[];
 
-static uint64_t real_bytes(const problem *p) { return p->compute == AMBI_F64 ? 8 : 4; }
-
 /* NAME: so many reals of workspace, or none */
 static void reals(cuda_plan *k, const char *name, bool wanted, int64_t count) {
   cuda_workspace(k, name, wanted ? (uint64_t)count * real_bytes(k->p) : 0);
