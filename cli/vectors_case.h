@@ -2,9 +2,9 @@
  */
 #ifndef CLI_VECTORS_CASE_H
 #define CLI_VECTORS_CASE_H
+#include "../util/json.h"
+#include "../util/safetensors.h"
 #include "exec.h"
-#include "json.h"
-#include "safetensors.h"
 #include "vectors.h"
 
 typedef struct {

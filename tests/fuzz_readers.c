@@ -1,14 +1,15 @@
 /* fuzz_readers.c -- no bytes may crash, hang or leak the readers of JSON and of safetensors.
  *
- *   with libFuzzer:  clang -fsanitize=fuzzer,address -DAMBI_LIBFUZZER tests/fuzz_readers.c cli/json.c cli/safetensors.c
- *   standalone:      fuzz_readers [SEED [COUNT]]     mutates a few seed files, the same ones for the same SEED */
+ *   with libFuzzer:  clang -fsanitize=fuzzer,address -DAMBI_LIBFUZZER tests/fuzz_readers.c util/json.c
+ * util/safetensors.c standalone:      fuzz_readers [SEED [COUNT]]     mutates a few seed files, the same ones for the
+ * same SEED */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../cli/json.h"
-#include "../cli/safetensors.h"
+#include "../util/json.h"
+#include "../util/safetensors.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

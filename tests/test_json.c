@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../cli/json.h"
-#include "../cli/safetensors.h"
+#include "../util/json.h"
+#include "../util/safetensors.h"
 
 static int passed, failed;
 

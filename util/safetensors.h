@@ -12,8 +12,8 @@
  * bytes are not end - begin, offsets outside the file, and tensors that overlap or leave holes (as the format demands).
  * `data` is as aligned as the file made it, which may be not at all: copy elements out with memcpy.
  * Nothing here depends on the rest of ambi but json.h. */
-#ifndef CLI_SAFETENSORS_H
-#define CLI_SAFETENSORS_H
+#ifndef UTIL_SAFETENSORS_H
+#define UTIL_SAFETENSORS_H
 #include <stddef.h>
 #include <stdint.h>
 

@@ -9,8 +9,8 @@
  * Refused: anything after the value, comments, trailing commas, NaN, control characters in strings, invalid UTF-8,
  * lone surrogates, two members of one name, numbers beyond f64, and whatever passes the limits below.
  * Nothing here depends on the rest of ambi. */
-#ifndef CLI_JSON_H
-#define CLI_JSON_H
+#ifndef UTIL_JSON_H
+#define UTIL_JSON_H
 #include <stddef.h>
 #include <stdint.h>
 

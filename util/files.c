@@ -1,0 +1,138 @@
+/* files.c -- a draft is a file of another name in the same folder, so that rename replaces the old one in one step. */
+#define _POSIX_C_SOURCE 200809L
+#include "files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Always 0, so that callers can return it. */
+static int fail(const char *path, const char *what, char *err, size_t n) {
+  if (n) snprintf(err, n, "%s: %s", path, what);
+  return 0;
+}
+
+/* ---- reading --------------------------------------------------------------------------------------- */
+
+/* All of f, whose size need not be known (a pipe has none). */
+static char *read_all(FILE *f, size_t most, size_t *bytes, const char **why) {
+  size_t room = 1 << 16, used = 0;
+  char *data = malloc(room + 1);
+  while (data) {
+    used += fread(data + used, 1, room - used, f);
+    if (used > most) *why = "larger than this file may be";
+    if (ferror(f)) *why = strerror(errno);
+    if (**why || used < room) break;
+    room *= 2;
+    char *more = realloc(data, room + 1);
+    if (!more) break;
+    data = more;
+  }
+  if (!data || (used == room && !**why)) *why = "out of memory";
+  if (**why) {
+    free(data);
+    return NULL;
+  }
+  data[used] = 0;
+  *bytes = used;
+  return data;
+}
+
+char *file_read(const char *path, size_t most, size_t *bytes, char *err, size_t n) {
+  const char *why = "";
+  struct stat st;
+  FILE *f = fopen(path, "rb");
+  if (!f || fstat(fileno(f), &st) != 0) {
+    why = strerror(errno);
+  } else if (S_ISDIR(st.st_mode)) {
+    why = "a folder, not a file";
+  }
+  char *data = *why ? NULL : read_all(f, most, bytes, &why);
+  if (f) fclose(f);
+  if (!data) fail(path, why, err, n);
+  return data;
+}
+
+/* ---- writing --------------------------------------------------------------------------------------- */
+
+int file_begin(file_draft *f, const char *path, char *err, size_t n) {
+  size_t length = strlen(path) + 24;
+  *f = (file_draft){.path = strdup(path), .temporary = malloc(length)};
+  if (f->temporary) snprintf(f->temporary, length, "%s.%ld.part", path, (long)getpid());
+  if (!f->path || !f->temporary) {
+    file_cancel(f);
+    return fail(path, "out of memory", err, n);
+  }
+  f->to = fopen(f->temporary, "wb");
+  if (f->to) return 1;
+  fail(path, strerror(errno), err, n);
+  file_cancel(f);
+  return 0;
+}
+
+/* The rename itself must reach the disk too: it is an entry of the folder. */
+static int sync_folder(const char *path) {
+  char *folder = strdup(path);
+  if (!folder) return 0;
+  char *slash = strrchr(folder, '/');
+  if (slash) slash[slash == folder] = 0;
+  int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  int ok = fd >= 0 && (fsync(fd) == 0 || errno == EINVAL); /* some file systems sync no folders */
+  if (fd >= 0) close(fd);
+  free(folder);
+  return ok;
+}
+
+int file_commit(file_draft *f, char *err, size_t n) {
+  int ok = !ferror(f->to) && fflush(f->to) == 0 && fsync(fileno(f->to)) == 0;
+  int why = errno;
+  if (fclose(f->to) != 0 && ok) ok = 0, why = errno;
+  f->to = NULL;
+  if (ok && (rename(f->temporary, f->path) != 0 || !sync_folder(f->path))) ok = 0, why = errno;
+  if (!ok) {
+    fail(f->path, strerror(why ? why : EIO), err, n);
+    file_cancel(f);
+    return 0;
+  }
+  free(f->path);
+  free(f->temporary);
+  *f = (file_draft){0};
+  return 1;
+}
+
+void file_cancel(file_draft *f) {
+  if (f->to) fclose(f->to);
+  if (f->temporary) unlink(f->temporary);
+  free(f->path);
+  free(f->temporary);
+  *f = (file_draft){0};
+}
+
+int file_write(const char *path, const void *data, size_t bytes, char *err, size_t n) {
+  file_draft f;
+  if (!file_begin(&f, path, err, n)) return 0;
+  if (bytes) fwrite(data, 1, bytes, f.to); /* a failure stays in the stream: commit sees it */
+  return file_commit(&f, err, n);
+}
+
+int folder_make(const char *path, char *err, size_t n) {
+  char *part = strdup(path);
+  if (!part) return fail(path, "out of memory", err, n);
+  int ok = 1;
+  for (char *p = part + 1; ok && *part; p++) {
+    if (*p != '/' && *p) continue;
+    char keep = *p;
+    *p = 0;
+    ok = mkdir(part, 0777) == 0 || errno == EEXIST;
+    *p = keep;
+    if (!keep) break;
+  }
+  struct stat st;
+  if (ok && (stat(path, &st) != 0 || !S_ISDIR(st.st_mode))) ok = 0, errno = ENOTDIR;
+  if (!ok) fail(path, strerror(errno), err, n);
+  free(part);
+  return ok;
+}

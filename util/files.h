@@ -1,0 +1,32 @@
+/* files.h -- whole files, read at once and written so that a crash leaves the old file or the new one, never half.
+ *
+ *   char err[200];
+ *   size_t n;
+ *   char *text = file_read("config.json", 1 << 20, &n, err, sizeof err);      NULL: err says why
+ *   if (!file_write("config.json", text, n, err, sizeof err)) ..              temporary name, fsync, rename
+ *
+ * Nothing here depends on the rest of ambi. */
+#ifndef UTIL_FILES_H
+#define UTIL_FILES_H
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* The bytes and a NUL after them (free them); refused when there are more than `most`. */
+char *file_read(const char *path, size_t most, size_t *bytes, char *err, size_t n);
+/* 1, or 0 after a failure, when whatever was at `path` is still there. */
+int file_write(const char *path, const void *data, size_t bytes, char *err, size_t n);
+
+/* The same in pieces: write to f->to, then commit; cancel (also after a failed commit) leaves no trace. */
+typedef struct {
+  FILE *to;
+  char *path, *temporary;
+} file_draft;
+int file_begin(file_draft *f, const char *path, char *err, size_t n);
+int file_commit(file_draft *f, char *err, size_t n);
+void file_cancel(file_draft *f);
+
+/* A folder and those above it; 1 when it is there afterwards. */
+int folder_make(const char *path, char *err, size_t n);
+
+#endif
