@@ -78,7 +78,7 @@ static ambi_status check_buffers(const problem *p, const ambi_buf *slots) {
     int s = __builtin_ctz(m);
     if (!slots[s].data && ambi_numel(&p->t[s]) == 0) continue;
     if (!slots[s].data) return fail_slot(AMBI_INVALID, p, s, "has no buffer");
-    uintptr_t at = (uintptr_t)slots[s].data + slots[s].offset;
+    uintptr_t at = (uintptr_t)slots[s].data + (uintptr_t)slots[s].offset;
     size_t size = ambi_dtype_size(p->t[s].dtype);
     if (at % size) return fail_slot(AMBI_INVALID, p, s, "its buffer is not aligned to its %zu-byte elements", size);
   }

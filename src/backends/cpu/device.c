@@ -11,6 +11,8 @@
 #define OP(kind, name) OP_IN(avx512, name) OP_IN(avx2, name) OP_IN(baseline, name)
 #elif defined(__aarch64__)
 #define OP(kind, name) OP_IN(neon, name)
+#elif defined(__wasm__)
+#define OP(kind, name) OP_IN(wasm, name)
 #else
 #define OP(kind, name) OP_IN(baseline, name)
 #endif
@@ -23,6 +25,8 @@ typedef const cpu_kernel *row[2]; /* f32, f64 */
 #define OP(kind, name) ENTRY(avx512, kind, name) ENTRY(avx2, kind, name) ENTRY(baseline, kind, name)
 #elif defined(__aarch64__)
 #define OP(kind, name) ENTRY(neon, kind, name)
+#elif defined(__wasm__)
+#define OP(kind, name) ENTRY(wasm, kind, name)
 #else
 #define OP(kind, name) ENTRY(baseline, kind, name)
 #endif

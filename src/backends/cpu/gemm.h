@@ -94,7 +94,7 @@ typedef struct {
   void (*skinny)(int64_t m, const void *a, int64_t lda, const gemm_piece *b, void *tile, int64_t ld);
 } gemm_isa;
 
-extern const gemm_isa gemm_baseline_f32, gemm_baseline_f64, gemm_neon_f32, gemm_neon_f64;
+extern const gemm_isa gemm_baseline_f32, gemm_baseline_f64, gemm_neon_f32, gemm_neon_f64, gemm_wasm_f32, gemm_wasm_f64;
 extern const gemm_isa gemm_avx2_f32, gemm_avx2_f64, gemm_avx512_f32, gemm_avx512_f64;
 extern const gemm_tiles gemm_avx512_bf16, gemm_amx_bf16; /* pairs of bf16, sums in f32 */
 

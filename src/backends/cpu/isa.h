@@ -7,6 +7,8 @@
 #define AMBI_ISAS(X) X(avx512) X(avx2) X(baseline)
 #elif defined(__aarch64__)
 #define AMBI_ISAS(X) X(neon)
+#elif defined(__wasm__)
+#define AMBI_ISAS(X) X(wasm)
 #else
 #define AMBI_ISAS(X) X(baseline)
 #endif

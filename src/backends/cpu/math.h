@@ -221,7 +221,7 @@ static inline vr sine(vr x, int shift) {
       r + r * z * (K(-0.166666538636234796) + z * (K(0.00833211304082797623) - z * K(0.000195087413376215578)));
   const vr c = K(1.0) + z * (K(-0.5) + z * (K(0.041666644367799678) +
                                             z * (K(-0.00138872514858694644) + z * K(0.0000244256816540518217))));
-  const vi k = __builtin_convertvector(n, vi) + shift;
+  const vi k = v_integer(n) + shift;
   const vr y = v_select((k & 1) == 1, c, s);
   return v_from_bits(v_bits(y) ^ ((k & 2) << 30));
 }

@@ -20,6 +20,9 @@
 #elif defined(AMBI_ISA_neon)
 #include <arm_neon.h>
 #define VBYTES 16
+#elif defined(AMBI_ISA_wasm)
+#include <wasm_simd128.h>
+#define VBYTES 16
 #elif defined(__SSE2__)
 #include <emmintrin.h>
 #define VBYTES 16
@@ -81,6 +84,8 @@ static inline vr v_select(vi cond, vr yes, vr no) {
   return _mm256_blendv_ps(no, yes, (__m256)cond);
 #elif defined(AMBI_ISA_avx2)
   return _mm256_blendv_pd(no, yes, (__m256d)cond);
+#elif defined(AMBI_ISA_wasm)
+  return (vr)wasm_v128_bitselect((v128_t)yes, (v128_t)no, (v128_t)cond);
 #else
   return (vr)((cond & (vi)yes) | (~cond & (vi)no)); /* AVX-512: the compiler makes masked moves of this */
 #endif
@@ -92,6 +97,8 @@ static inline vr v_min(vr a, vr limit) {
   return _mm512_min_ps(limit, a);
 #elif defined(AMBI_ISA_avx2) && AMBI_REAL == 32
   return _mm256_min_ps(limit, a);
+#elif defined(AMBI_ISA_wasm) && AMBI_REAL == 32
+  return (vr)wasm_f32x4_pmin((v128_t)a, (v128_t)limit);
 #else
   return v_select(limit < a, limit, a);
 #endif
@@ -101,6 +108,8 @@ static inline vr v_max(vr a, vr limit) {
   return _mm512_max_ps(limit, a);
 #elif defined(AMBI_ISA_avx2) && AMBI_REAL == 32
   return _mm256_max_ps(limit, a);
+#elif defined(AMBI_ISA_wasm) && AMBI_REAL == 32
+  return (vr)wasm_f32x4_pmax((v128_t)a, (v128_t)limit);
 #else
   return v_select(limit > a, limit, a);
 #endif
@@ -115,6 +124,8 @@ static inline vr v_sqrt(vr a) {
   return _mm256_sqrt_ps(a);
 #elif defined(AMBI_ISA_neon) && AMBI_REAL == 32
   return vsqrtq_f32(a);
+#elif defined(AMBI_ISA_wasm) && AMBI_REAL == 32
+  return (vr)wasm_f32x4_sqrt((v128_t)a);
 #elif defined(__SSE2__) && AMBI_REAL == 32 && VBYTES == 16
   return _mm_sqrt_ps(a);
 #else
@@ -169,8 +180,19 @@ static inline vr v_rint(vr a) {
   return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 #elif defined(AMBI_ISA_neon)
   return vrndnq_f32(a);
+#elif defined(AMBI_ISA_wasm)
+  return (vr)wasm_f32x4_nearest((v128_t)a);
 #else
   return (a + K(12582912.0)) - K(12582912.0); /* 1.5 2^23: above it floats are integers */
+#endif
+}
+
+/* n as an integer, which it is; |n| < 2^22. */
+static inline vi v_integer(vr n) {
+#if defined(AMBI_ISA_wasm)
+  return (vi)(n + K(12582912.0)) - 0x4b400000; /* converting would have to saturate: several instructions */
+#else
+  return __builtin_convertvector(n, vi);
 #endif
 }
 
@@ -179,7 +201,7 @@ static inline vr v_scale2(vr a, vr n) {
 #if defined(AMBI_ISA_avx512)
   return _mm512_scalef_ps(a, n);
 #else
-  const vi k = __builtin_convertvector(n, vi), half = k >> 1; /* in two steps: 2^n itself may not exist */
+  const vi k = v_integer(n), half = k >> 1; /* in two steps: 2^n itself may not exist */
   return a * (vr)((half + 127) << 23) * (vr)((k - half + 127) << 23);
 #endif
 }
@@ -189,7 +211,7 @@ static inline vr v_pow2(vr n) {
 #if defined(AMBI_ISA_avx512)
   return _mm512_scalef_ps(K(1.0), n);
 #else
-  return (vr)((__builtin_convertvector(v_max(n, K(-126.0)), vi) + 127) << 23);
+  return (vr)((v_integer(v_max(n, K(-126.0))) + 127) << 23);
 #endif
 }
 #endif
@@ -199,6 +221,8 @@ static inline int v_any(vi cond) {
   return _mm512_test_epi32_mask((__m512i)cond, (__m512i)cond) != 0;
 #elif defined(AMBI_ISA_avx2)
   return _mm256_movemask_epi8((__m256i)cond) != 0;
+#elif defined(AMBI_ISA_wasm)
+  return wasm_v128_any_true((v128_t)cond);
 #else
   ireal any = 0;
   for (int i = 0; i < VL; i++) any |= cond[i];

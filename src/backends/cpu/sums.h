@@ -61,7 +61,7 @@ static inline column_sums column_sums_at(char *memory, int64_t cols) {
   return (column_sums){m, m + cols, m + 2 * cols, cols, 0};
 }
 
-static inline void column_sums_clear(column_sums *s) { memset(s->block, 0, column_sums_bytes(s->cols)); }
+static inline void column_sums_clear(column_sums *s) { memset(s->block, 0, (size_t)column_sums_bytes(s->cols)); }
 
 /* sum += term, keeping in `lost` what the addition rounded away (Kahan) */
 static inline void kahan_add(real *sum, real *lost, real *term, int64_t n) {

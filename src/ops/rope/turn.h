@@ -27,7 +27,7 @@ static inline void turn_lanes(double position, const double *frequency, real *co
   angle *= position;
   const wide n = (angle * 0.63661977236758134 + shift) - shift;
   const vr r = __builtin_convertvector((angle - n * 1.5707963267341256) - n * 6.0771005065061922e-11, vr);
-  const vi k = __builtin_convertvector(__builtin_convertvector(n, vr), vi); /* quarter turns */
+  const vi k = v_integer(__builtin_convertvector(n, vr)); /* quarter turns */
   const vr s = m_sin(r), c = m_cos(r);
   const vr along = v_select((k & 1) == 1, s, c), across = v_select((k & 1) == 1, c, s);
   v_store(cosine, v_from_bits(v_bits(along) ^ (((k + 1) & 2) << 30))); /* c, -s, -c, s */
