@@ -91,6 +91,8 @@ struct cuda_plan {
 void cuda_fix(cuda_plan *k, const char *name, int64_t value);
 void cuda_define(cuda_plan *k, const char *name, const char *text, const char *more); /* two halves of a word */
 void cuda_number(cuda_plan *k, const char *name, int64_t value);
+/* NAME(i): `count` numbers, which a call fills in; returns where they begin. */
+int cuda_numbers(cuda_plan *k, const char *name, int count);
 void cuda_real(cuda_plan *k, const char *name, double value);
 void cuda_wide(cuda_plan *k, const char *name, double value); /* a double in every kernel */
 /* NAME_DIMS as a constant; NAME_OFFSET(s, i): element offset of point i in slot s. */

@@ -67,6 +67,12 @@ void cuda_number(cuda_plan *k, const char *name, int64_t value) {
   append(k, "#define %s (a.n[%d])\n", name, at);
 }
 
+int cuda_numbers(cuda_plan *k, const char *name, int count) {
+  int at = take_numbers(k, count);
+  append(k, "#define %s(i) (a.n[%d + (i)])\n", name, at);
+  return at;
+}
+
 static void say_real(cuda_plan *k, const char *name, const char *type, double value) {
   if (k->reals == ARGS_REALS) k->failed = true;
   if (k->failed) return;

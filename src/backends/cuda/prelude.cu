@@ -226,6 +226,22 @@ template <int V, bool ALIGNED = false> inline void put_some(int dtype, bool adds
     if (k < left) store(dtype, p, i + k, r[k]);
 }
 
+/* V neighbours as they lie in memory: loads that are under way while something else is computed. */
+template <int V, int BYTES> struct packed {
+  u32 w[V * BYTES > 4 ? V * BYTES / 4 : 1];
+};
+
+template <int V, int BYTES> inline void unpack(real (&v)[V], const packed<V, BYTES> &r, int dtype) {
+  for (int k = 0; k < V; k++) {
+    if (BYTES == 2) {
+      const u32 bits = k % 2 ? r.w[k / 2] >> 16 : r.w[k / 2] & 0xffff;
+      v[k] = (real)(dtype == F16 ? f16_to_f32(bits) : bf16_to_f32(bits));
+    }
+    if (BYTES == 4) v[k] = (real)__uint_as_float(r.w[k * BYTES / 4]);
+    if (BYTES == 8) v[k] = (real)__hiloint2double((int)r.w[(2 * k + 1) * BYTES / 8], (int)r.w[2 * k * BYTES / 8]);
+  }
+}
+
 /* ---- sums in a fixed order -------------------------------------------------------------------------------------------- */
 #define ALL_LANES 0xffffffffu
 

@@ -43,10 +43,7 @@ inline void put_line(const line &l, i64 column, real (&r)[VEC], i64 cols) {
 }
 
 #if KEEP
-/* VEC neighbours as they lie in memory: loads that are under way while something else is computed. */
-template <int BYTES> struct raw {
-  u32 w[VEC * BYTES > 4 ? VEC * BYTES / 4 : 1];
-};
+template <int BYTES> using raw = packed<VEC, BYTES>;
 #define RAW(s) raw<bytes_of(DTYPE(s))>
 
 template <int BYTES> inline void load_raw(raw<BYTES> &r, const line &l, i64 column, i64 cols) {
@@ -61,17 +58,6 @@ template <int BYTES> inline void load_raw(raw<BYTES> &r, const line &l, i64 colu
     const i64 c = column + i * 2 / BYTES;
     const u32 half = c < cols ? ((const u16 *)at)[i] : 0;
     r.w[i / 2] = i % 2 ? r.w[i / 2] | half << 16 : half;
-  }
-}
-
-template <int BYTES> inline void unpack(real (&v)[VEC], const raw<BYTES> &r, int dtype) {
-  for (int k = 0; k < VEC; k++) {
-    if (BYTES == 2) {
-      const u32 bits = k % 2 ? r.w[k / 2] >> 16 : r.w[k / 2] & 0xffff;
-      v[k] = (real)(dtype == F16 ? f16_to_f32(bits) : bf16_to_f32(bits));
-    }
-    if (BYTES == 4) v[k] = (real)__uint_as_float(r.w[k * BYTES / 4]);
-    if (BYTES == 8) v[k] = (real)__hiloint2double((int)r.w[(2 * k + 1) * BYTES / 8], (int)r.w[2 * k * BYTES / 8]);
   }
 }
 #endif

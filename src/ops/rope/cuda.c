@@ -1,10 +1,14 @@
 /* rope on CUDA: the numbers of cuda.cu. */
 #include "backends/cuda/cuda.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "ops/rope/op.h"
 
 enum { X = AMBI_ROPE_X, POSITIONS = AMBI_ROPE_POSITIONS, FREQUENCIES = AMBI_ROPE_FREQUENCIES, Y = AMBI_ROPE_Y };
-enum { THREADS = 256, TABLE_ROWS = 4, HEADS_EACH = 4 };
+enum { THREADS = 256, HEADS_EACH = 4, TURNS = 4 }; /* heads that a thread has under way at once, and how often */
+enum { WINDOW = 128 };                             /* pairs of a launch: their frequencies travel in its arguments */
 
 extern const char rope_cu[];
 
@@ -42,34 +46,86 @@ static void say_strides(cuda_plan *k, const rope_recipe *r) {
   cuda_number(k, "FREQUENCY_STRIDE", reads_slot(k->p, FREQUENCIES) ? k->p->t[FREQUENCIES].stride[0] : 0);
 }
 
+/* ---- launches: a window of pairs each, with the frequencies that the CPU would use, bit for bit: one ulp more or less
+ * of a frequency is multiplied by the position -------------------------------------------------------------------- */
+typedef struct {
+  int rotate;       /* the held launch */
+  int first, table; /* of the numbers FIRST_PAIR and PAIRS; of the frequencies */
+} windows;
+
+static void fill_window(const problem *p, const windows *w, int64_t first, int64_t *n) {
+  int64_t left = rope_of(p)->dims / 2 - first;
+  n[w->first] = first;
+  n[w->first + 1] = left < WINDOW ? left : WINDOW;
+  for (int64_t i = 0; i < n[w->first + 1] && !reads_slot(p, FREQUENCIES); i++) {
+    double frequency = rope_frequency(p, first + i);
+    memcpy(&n[w->table + i], &frequency, sizeof frequency);
+  }
+}
+
+static ambi_status rotate_windows(const cuda_plan *k, void *context, const cuda_args *given, void *stream) {
+  const windows *w = context;
+  cuda_args args;
+  memcpy(&args, given, offsetof(cuda_args, n) + (size_t)k->numbers * sizeof *args.n);
+  for (int64_t first = 0; first < rope_of(k->p)->dims / 2; first += WINDOW) {
+    if (first > 0) fill_window(k->p, w, first, args.n); /* the plan has the first */
+    TRY(cuda_launch_held(k, w->rotate, &args, stream));
+  }
+  return AMBI_OK;
+}
+
+static void free_windows(const cuda_device *d, void *context) {
+  (void)d;
+  free(context);
+}
+
+/* Blocks in y share the heads: each thread turns about HEADS_EACH TURNS of them by the angles it has computed, or fewer
+ * where the device would not be filled. */
+static int64_t head_blocks(const cuda_plan *k, int64_t heads, int64_t blocks_x) {
+  int64_t groups = ceil_div(heads, HEADS_EACH), few = ceil_div(groups, TURNS);
+  int64_t fill = blocks_x > 0 ? ceil_div(8 * (int64_t)k->dev->multiprocessors, blocks_x) : 1;
+  int64_t blocks = few > fill ? few : fill < groups ? fill : groups;
+  return blocks < 65535 ? blocks : 65535;
+}
+
+static ambi_status plan_rotation(cuda_plan *k, int64_t vec) {
+  const rope_recipe *r = rope_of(k->p);
+  int64_t pairs = r->dims / 2 < WINDOW ? r->dims / 2 : WINDOW, rows = r->batches * r->length;
+  int64_t blocks_x = cuda_blocks(k, ceil_div(rows * (pairs / vec), THREADS), 4096);
+  windows *w = calloc(1, sizeof *w);
+  if (!w) return fail(AMBI_NO_MEMORY, "rope: no memory for a plan");
+  w->first = k->numbers;
+  cuda_number(k, "FIRST_PAIR", 0);
+  cuda_number(k, "PAIRS", 0);
+  w->table = cuda_numbers(k, "FREQUENCY_BITS", WINDOW);
+  w->rotate = cuda_held(k, "rope_rotate", blocks_x, head_blocks(k, r->heads.count, blocks_x), THREADS, 1);
+  if (!k->failed) fill_window(k->p, w, 0, k->args.n);
+  cuda_then(k, rotate_windows, w, free_windows);
+  return AMBI_OK;
+}
+
 static ambi_status plan(cuda_plan *k) {
   const rope_recipe *r = rope_of(k->p);
-  int64_t half = r->dims / 2, rows = r->batches * r->length, groups = ceil_div(r->heads.count, HEADS_EACH);
-  int64_t vec = vector_of(k, r), blocks_y = groups < 65535 ? groups : 65535;
-  bool any = ambi_numel(&k->p->t[is_backward(k->p) ? AMBI_GRAD(X) : Y]) > 0;
+  int64_t rows = r->batches * r->length, rest = r->channels - r->dims, vec = vector_of(k, r);
   if (!cuda_specialise(k, vec > 1)) vec = 1;
-  k->variant = k->special ? "table" : "general";
+  k->variant = k->special ? "heads" : "general";
   say_strides(k, r);
   cuda_fix(k, "VEC", vec);
   cuda_fix(k, "EVEN", k->special && rows_are_even(k, r));
   cuda_fix(k, "HEADS_EACH", HEADS_EACH);
-  cuda_fix(k, "TABLE_ROWS", TABLE_ROWS);
+  cuda_fix(k, "WINDOW", WINDOW);
   cuda_fix(k, "INTERLEAVED", k->p->op.u.rope.interleaved);
   cuda_number(k, "LENGTH", r->length);
   cuda_number(k, "POSITIONED", rows);
   cuda_number(k, "HEADS", r->heads.count);
-  cuda_number(k, "HALF", half);
+  cuda_number(k, "HALF", r->dims / 2);
   cuda_number(k, "DIMS", r->dims);
-  cuda_number(k, "REST", r->channels - r->dims);
+  cuda_number(k, "REST", rest);
   cuda_number(k, "FIRST_POSITION", k->p->op.u.rope.offset);
-  cuda_wide(k, "THETA", k->p->op.u.rope.theta);
-  cuda_workspace(k, "TABLE", (uint64_t)rows * (uint64_t)r->dims * real_bytes(k->p));
-  if (!any) return AMBI_OK;
-  cuda_launch(k, "rope_table", cuda_blocks(k, ceil_div(half, 32) * ceil_div(rows, 8 * TABLE_ROWS), 64), 1, 32, 8, 0);
-  cuda_launch(k, "rope_rotate", cuda_blocks(k, ceil_div(rows * (half / vec), THREADS), 4096), blocks_y, THREADS, 1, 0);
-  if (r->channels > r->dims)
-    cuda_launch(k, "rope_rest", cuda_blocks(k, ceil_div(rows * (r->channels - r->dims), THREADS), 64), blocks_y,
-                THREADS, 1, 0);
+  if (ambi_numel(&k->p->t[is_backward(k->p) ? AMBI_GRAD(X) : Y]) == 0) return AMBI_OK;
+  if (r->dims) TRY(plan_rotation(k, vec));
+  int64_t blocks_x = cuda_blocks(k, ceil_div(rows * rest, THREADS), 64);
+  cuda_launch(k, "rope_rest", blocks_x, head_blocks(k, r->heads.count, blocks_x), THREADS, 1, 0);
   return AMBI_OK;
 }
 
