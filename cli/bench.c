@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../util/json.h"
 #include "case.h"
 #include "commands.h"
 #include "options.h"
@@ -101,7 +102,7 @@ static void print_row(const bench_job *j, const bench_case *c, const char *op) {
 static void json_numbers(const char *const *keys, const double *values, int n) {
   for (int i = 0; i < n; i++) {
     printf(",\"%s\":", keys[i]);
-    print_json_number(stdout, values[i]);
+    json_write_number(stdout, values[i]);
   }
 }
 
@@ -109,7 +110,7 @@ static void json_words(const char *op, const char *pass, const char *dtype, cons
   const char *const keys[] = {"op", "pass", "dtype", "shape"}, *const values[] = {op, pass, dtype, shape};
   for (int i = 0; i < 4; i++) {
     printf("%s\"%s\":", i ? "," : "{", keys[i]);
-    print_json_string(stdout, values[i]);
+    json_write_text(stdout, values[i]);
   }
 }
 
@@ -125,9 +126,9 @@ static void print_json_row(const bench_job *j, const bench_case *c, const char *
   json_words(op, pass_name(c->pass), ambi_dtype_name(c->dtype), shape_text(c->text));
   json_numbers(keys, values, sizeof values / sizeof *values);
   printf(",\"kernel\":");
-  print_json_string(stdout, ran ? c->kernel : NULL);
+  json_write_text(stdout, ran ? c->kernel : NULL);
   printf(",\"skipped\":");
-  print_json_string(stdout, ran ? NULL : c->error);
+  json_write_text(stdout, ran ? NULL : c->error);
   printf("}\n");
 }
 

@@ -19,6 +19,7 @@
 #endif
 
 #include "case.h"
+#include "check_model.h"
 #include "commands.h"
 #include "options.h"
 #include "vectors.h"
@@ -269,6 +270,7 @@ int check_main(int argc, char **argv) {
   static checker ck;
   ck = (checker){.seed = 1, .terminal = is_terminal()};
   setvbuf(stdout, NULL, _IOLBF, 1 << 16); /* should a kernel crash, what came before is still seen */
+  const char *model = NULL;
   const option options[] = {
       {"op", OPT_STRING, &ck.op, "OP", "only that op"},
       {"case", OPT_STRING, &ck.text, "TEXT", "only this case, as \"rmsnorm x=7x33 w=33\""},
@@ -279,6 +281,7 @@ int check_main(int argc, char **argv) {
       {"quick", OPT_FLAG, &ck.quick, NULL, "f32 and bf16 only"},
       {"exhaustive", OPT_FLAG, &ck.exhaustive, NULL, "all 2^32 arguments of each function"},
       {"vectors", OPT_STRING, &ck.vectors, "DIR", "ops.json and ops.safetensors to agree with (../shared/vectors)"},
+      {"model", OPT_STRING, &model, "DIR", "a whole model instead: DIR holds one, and expected.safetensors"},
       {"verbose", OPT_FLAG, &ck.verbose, NULL, "every check, every failure"},
       {0}};
   const command_line spec = {"ambi check",
@@ -292,6 +295,7 @@ int check_main(int argc, char **argv) {
   ck.device = "cpu";
   int rc = options_parse(&spec, argc, argv, &ck.device);
   if (rc >= 0) return rc;
+  if (model) return check_model(ck.device, model);
   rc = check_arguments(&ck);
   return rc ? rc : run_checks(&ck);
 }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../util/json.h"
 #include "case.h"
 #include "commands.h"
 #include "options.h"
@@ -107,7 +108,7 @@ static void print_text(ambi_device *const *dev, ambi_kind only) {
 
 static void json_pair(const char *comma, const char *key, const char *value) {
   printf("%s\"%s\":", comma, key);
-  print_json_string(stdout, value);
+  json_write_text(stdout, value);
 }
 
 static void json_slots(const ambi_op_info *op) {
@@ -135,12 +136,12 @@ static void json_attrs(const ambi_op_info *op) {
     } numbers[] = {{"default", a->def}, {"min", a->min}, {"max", a->max}};
     for (int n = 0; n < 3; n++) {
       printf(",\"%s\":", numbers[n].key);
-      print_json_number(stdout, numbers[n].value);
+      json_write_number(stdout, numbers[n].value);
     }
     printf(",\"names\":[");
     for (int n = 0; a->names && a->names[n]; n++) {
       if (n) printf(",");
-      print_json_string(stdout, a->names[n]);
+      json_write_text(stdout, a->names[n]);
     }
     json_pair("],", "doc", a->doc);
     printf("}");

@@ -89,28 +89,3 @@ void table_free(table *t) {
   free(t->cell);
   *t = (table){.columns = t->columns};
 }
-
-void print_json_string(FILE *out, const char *s) {
-  if (!s) {
-    fprintf(out, "null");
-    return;
-  }
-  fputc('"', out);
-  for (; *s; s++) {
-    unsigned char c = (unsigned char)*s;
-    if (c == '"' || c == '\\')
-      fprintf(out, "\\%c", c);
-    else if (c < 0x20)
-      fprintf(out, "\\u%04x", c);
-    else
-      fputc(c, out);
-  }
-  fputc('"', out);
-}
-
-void print_json_number(FILE *out, double v) {
-  if (isfinite(v))
-    fprintf(out, "%.10g", v);
-  else
-    fprintf(out, "null");
-}

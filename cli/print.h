@@ -1,4 +1,4 @@
-/* print.h -- output that several commands share: aligned tables, JSON strings and numbers. */
+/* print.h -- output that several commands share: aligned tables. */
 #ifndef CLI_PRINT_H
 #define CLI_PRINT_H
 #include <stdio.h>
@@ -18,8 +18,5 @@ void table_print(const table *t, const char *indent);
 /* The same as Markdown, `|` escaped. */
 void table_print_markdown(const table *t, FILE *out);
 void table_free(table *t);
-
-void print_json_string(FILE *out, const char *s); /* NULL: null        */
-void print_json_number(FILE *out, double v);      /* not finite: null  */
 
 #endif

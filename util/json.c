@@ -68,8 +68,7 @@ static void skip_space(parser *s) {
 
 /* ---- strings --------------------------------------------------------------------------------------- */
 
-/* Bytes of the UTF-8 sequence at p (which ends in a NUL somewhere), 0 when it is not valid. */
-static int utf8_length(const unsigned char *p) {
+int json_utf8_length(const unsigned char *p) {
   static const struct {
     unsigned char lead_lo, lead_hi, second_lo, second_hi;
     int n;
@@ -149,7 +148,7 @@ static int parse_string(parser *s, const char **text, size_t *length) {
     }
     if (s->p == s->end) return fail_at(s, open, "a string without its closing quote") != NULL;
     if ((unsigned char)*s->p < 0x20) return fail_at(s, s->p, "a control character inside a string") != NULL;
-    int n = utf8_length((const unsigned char *)s->p);
+    int n = json_utf8_length((const unsigned char *)s->p);
     if (n == 0) return fail_at(s, s->p, "invalid UTF-8") != NULL;
     while (n--) *out++ = *s->p++;
   }

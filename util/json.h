@@ -1,4 +1,4 @@
-/* json.h -- a strict, bounded reader of JSON (RFC 8259).
+/* json.h -- a strict, bounded reader of JSON (RFC 8259), and a writer of strings and numbers.
  *
  *   char err[160];
  *   json_doc *doc = json_parse(text, bytes, err, sizeof err);      NULL: err says what and at which byte
@@ -13,6 +13,7 @@
 #define UTIL_JSON_H
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #define JSON_MAX_BYTES  ((size_t)100 << 20)
 #define JSON_MAX_DEPTH  64
@@ -45,5 +46,13 @@ const json_value *json_get(const json_value *v, const char *key);
 /* The text when v is a string without NUL inside, else NULL. v may be NULL. */
 const char *json_text(const json_value *v);
 const char *json_type_name(json_type t);
+
+/* Bytes of the UTF-8 sequence at p (which ends in a NUL somewhere), 0 when it is not valid. */
+int json_utf8_length(const unsigned char *p);
+
+/* ---- writing: any bytes as a string in quotes; what is no UTF-8 becomes U+FFFD. Not finite: null. */
+void json_write_string(FILE *out, const char *text, size_t bytes);
+void json_write_text(FILE *out, const char *text); /* up to its NUL; NULL: null */
+void json_write_number(FILE *out, double v);
 
 #endif

@@ -1,4 +1,4 @@
-/* safetensors.h -- a reader of .safetensors files that believes nothing it has not checked.
+/* safetensors.h -- .safetensors files: a reader that believes nothing it has not checked, and a writer.
  *
  *   8 bytes, little-endian: N     N bytes of JSON: {"name": {"dtype", "shape", "data_offsets": [begin, end]}, ..} data
  *
@@ -16,6 +16,7 @@
 #define UTIL_SAFETENSORS_H
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #define SAFETENSORS_MAX_DIMS 8
 
@@ -41,5 +42,13 @@ size_t safetensors_count(const safetensors *f);
 const safetensors_tensor *safetensors_at(const safetensors *f, size_t i);           /* in order of name */
 const safetensors_tensor *safetensors_find(const safetensors *f, const char *name); /* NULL: none       */
 const char *safetensors_metadata(const safetensors *f, const char *key);            /* NULL: none       */
+
+/* ---- writing ---------------------------------------------------------------------------------------
+ * Names, dtypes, shapes and bytes come from the list, the data from `fill`, which writes tensor i (its bytes, no more,
+ * no fewer) and returns 1, or puts a reason into err and returns 0. The file appears only when it is whole. */
+typedef int (*safetensors_fill)(void *context, size_t i, FILE *to, char *err, size_t n);
+/* metadata: name, value, name, value, .. NULL; may be NULL. */
+int safetensors_save(const char *path, const safetensors_tensor *list, size_t count, const char *const *metadata,
+                     safetensors_fill fill, void *context, char *err, size_t n);
 
 #endif

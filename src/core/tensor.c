@@ -111,18 +111,29 @@ bool self_overlaps(const ambi_tensor *t) {
   return false;
 }
 
-/* Two views with the same strides interleave without touching when, modulo some pitch that every longer stride is a
- * multiple of, one lies in the gap of the other: the two halves of a packed (M, 2D) tensor.                        */
+/* Where a view's elements lie, seen modulo pitch: from *low, that many. Axes that step by whole pitches do not count.
+ */
+static int64_t reach_within(const ambi_tensor *t, int64_t pitch, int64_t *low) {
+  int64_t high = *low = 0;
+  for (int i = 0; i < t->ndim; i++) {
+    if (t->shape[i] <= 1 || t->stride[i] % pitch == 0) continue;
+    *(t->stride[i] < 0 ? low : &high) += (t->shape[i] - 1) * t->stride[i]; /* tensor_range was checked */
+  }
+  return high - *low + 1;
+}
+
+/* Two views interleave without touching when, modulo some pitch, one lies in the gap of the other: the two halves of a
+ * packed (M, 2D) tensor; queries, keys and values side by side in a row.                                            */
 static bool interleaved(const ambi_tensor *a, const ambi_tensor *b, int64_t distance) {
-  if (!same_view(a, b) || self_overlaps(a)) return false;
-  int64_t stride[AMBI_MAX_DIMS], shape[AMBI_MAX_DIMS], reach = 1;
+  int64_t stride[AMBI_MAX_DIMS], shape[AMBI_MAX_DIMS];
   int n = sorted_axes(a, stride, shape);
   for (int k = 0; k < n; k++) {
-    int64_t pitch = stride[k], gap = ((distance % pitch) + pitch) % pitch;
-    bool outer_fit = true;
-    for (int j = k + 1; j < n; j++) outer_fit = outer_fit && stride[j] % pitch == 0;
-    if (outer_fit && gap >= reach && pitch - gap >= reach) return true;
-    reach += (shape[k] - 1) * stride[k];
+    int64_t pitch = stride[k], low_a, low_b;
+    if (pitch == 0) continue;
+    int64_t reach_a = reach_within(a, pitch, &low_a), reach_b = reach_within(b, pitch, &low_b);
+    int64_t gap = (distance + low_b - low_a) % pitch;
+    if (gap < 0) gap += pitch;
+    if (gap >= reach_a && pitch - gap >= reach_b) return true;
   }
   return false;
 }
@@ -133,7 +144,8 @@ bool views_overlap(const ambi_tensor *a, intptr_t at_a, const ambi_tensor *b, in
   if (!tensor_range(a, &low_a, &high_a) || !tensor_range(b, &low_b, &high_b)) return true;
   if (at_a + high_a <= at_b + low_b || at_b + high_b <= at_a + low_a) return false;
   int64_t size = (int64_t)ambi_dtype_size(a->dtype), distance = at_b - at_a;
-  return size == 0 || distance % size != 0 || !interleaved(a, b, distance / size);
+  return size == 0 || size != (int64_t)ambi_dtype_size(b->dtype) || distance % size != 0 ||
+         !interleaved(a, b, distance / size);
 }
 
 void shape_text(const ambi_tensor *t, char *out, size_t n) {

@@ -1,0 +1,40 @@
+/* json_write.c -- strings and numbers as JSON has them. */
+#include <math.h>
+#include <string.h>
+
+#include "json.h"
+
+/* One character of `bytes` at p; how many bytes of text it took. */
+static size_t write_character(FILE *out, const unsigned char *p, size_t bytes) {
+  unsigned char piece[5] = {0}; /* ends in a NUL, as the length asks */
+  memcpy(piece, p, bytes < 4 ? bytes : 4);
+  int n = json_utf8_length(piece);
+  if (n == 0) return fputs("\\ufffd", out), 1;
+  if (*p == '"' || *p == '\\')
+    fprintf(out, "\\%c", *p);
+  else if (*p < 0x20 || *p == 0x7f)
+    fprintf(out, "\\u%04x", *p);
+  else
+    fwrite(p, 1, (size_t)n, out);
+  return (size_t)n;
+}
+
+void json_write_string(FILE *out, const char *text, size_t bytes) {
+  fputc('"', out);
+  for (size_t i = 0; i < bytes;) i += write_character(out, (const unsigned char *)text + i, bytes - i);
+  fputc('"', out);
+}
+
+void json_write_text(FILE *out, const char *text) {
+  if (!text)
+    fputs("null", out);
+  else
+    json_write_string(out, text, strlen(text));
+}
+
+void json_write_number(FILE *out, double v) {
+  if (isfinite(v))
+    fprintf(out, "%.10g", v);
+  else
+    fputs("null", out);
+}
