@@ -17,6 +17,7 @@ static const struct {
     {"check", check_main, "prove the kernels of this machine against the reference, gradients included"},
     {"bench", bench_main, "time the kernels against the limits of this machine"},
     {"docs", docs_main, "write a page of documentation for each op"},
+    {"report", report_main, "write the page about a training run: curves, samples, configuration"},
     {"help", help_main, "this text, or that of one command"},
     {"version", version_main, "the version of the library"},
 };

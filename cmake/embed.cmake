@@ -1,5 +1,5 @@
 # embed.cmake -- kernel texts as C strings: `const char NAME_cu[]`. NAME is the file's own name; for OP/cuda.cu it is
-# OP, for any other text of an op OP_NAME.
+# OP, for any other text of an op OP_NAME. A page NAME.html becomes `const char NAME_html[]`.
 #
 # As a function it makes the rule; run as a script (-P) it writes the file. Quoted #include lines are for the reader's
 # editor: the library puts the pieces together itself.
@@ -21,10 +21,15 @@ function(embed_texts out)
     elseif(text MATCHES "/ops/")
       set(name ${folder}_${name})
     endif()
-    set(file ${PROJECT_BINARY_DIR}/text/${name}_cu.c)
+    set(kind cu)
+    if(text MATCHES "\\.html$")
+      set(kind html)
+    endif()
+    set(file ${PROJECT_BINARY_DIR}/text/${name}_${kind}.c)
     add_custom_command(
       OUTPUT ${file}
-      COMMAND ${CMAKE_COMMAND} -DTEXT=${text} -DNAME=${name}_cu -DOUT=${file} -P ${PROJECT_SOURCE_DIR}/cmake/embed.cmake
+      COMMAND ${CMAKE_COMMAND} -DTEXT=${text} -DNAME=${name}_${kind} -DOUT=${file}
+              -P ${PROJECT_SOURCE_DIR}/cmake/embed.cmake
       DEPENDS ${text} ${PROJECT_SOURCE_DIR}/cmake/embed.cmake
       VERBATIM)
     list(APPEND sources ${file})

@@ -1,0 +1,32 @@
+/* report.c -- `ambi report FOLDER`: the page about a training run, made from its log. */
+#include "../models/report.h"
+
+#include <stdio.h>
+
+#include "commands.h"
+#include "options.h"
+
+int report_main(int argc, char **argv) {
+  const char *folder = NULL;
+  const command_line spec = {
+      "ambi report",
+      "FOLDER",
+      "Writes FOLDER/report.html from FOLDER/log.jsonl (and config.json) of a training run: summary, curves, samples.\n"
+      "One page that needs nothing beside itself; the run may still be going on.",
+      NULL,
+      NULL,
+      1};
+  int rc = options_parse(&spec, argc, argv, &folder);
+  if (rc >= 0) return rc;
+  if (!folder) {
+    fprintf(stderr, "ambi report: the folder of a run is needed; see `ambi report --help`\n");
+    return 2;
+  }
+  char err[400];
+  if (!report_write(folder, err, sizeof err)) {
+    fprintf(stderr, "ambi report: %s\n", err);
+    return 1;
+  }
+  printf("%s/report.html\n", folder);
+  return 0;
+}
