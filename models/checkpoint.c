@@ -164,7 +164,7 @@ static int save_list(const source *s, int64_t step, const char *path, char *err,
 }
 
 /* Files of a folder, and the folder; what is not there is no failure. */
-static void remove_folder(const char *folder) {
+void checkpoint_remove(const char *folder) {
   char path[PATH], why[160];
   DIR *d = opendir(folder);
   for (struct dirent *e; d && (e = readdir(d));) {
@@ -208,11 +208,11 @@ int checkpoint_save(const model *m, const optimizer *o, int64_t step, const char
   char draft[PATH];
   if (snprintf(draft, sizeof draft, "%s.part", folder) >= PATH)
     return snprintf(err, n, "%.100s..: the name is too long", folder), 0;
-  remove_folder(draft);
-  if (!write_files(m, o, step, draft, extra, copies, err, n)) return remove_folder(draft), 0;
-  remove_folder(folder); /* the same step, saved before */
+  checkpoint_remove(draft);
+  if (!write_files(m, o, step, draft, extra, copies, err, n)) return checkpoint_remove(draft), 0;
+  checkpoint_remove(folder); /* the same step, saved before */
   if (rename(draft, folder) == 0) return 1;
   snprintf(err, n, "%s: %s", folder, strerror(errno));
-  remove_folder(draft);
+  checkpoint_remove(draft);
   return 0;
 }

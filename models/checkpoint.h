@@ -14,4 +14,6 @@ int checkpoint_load_optimizer(optimizer *o, const char *folder, int64_t *step, c
 int checkpoint_save(const model *m, const optimizer *o, int64_t step, const char *folder, const char *extra,
                     const char *const *copies, char *err, size_t n);
 
+void checkpoint_remove(const char *folder);
+
 #endif

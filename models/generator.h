@@ -38,6 +38,7 @@ typedef struct {
 } sample_options;
 
 /* Changes logits. seen: tokens so far. */
-int32_t sample(double *logits, int64_t count, const sample_options *o, const int32_t *seen, int64_t seen_count, rng *r);
+int32_t sample(double *logits, int64_t count, const sample_options *o, const int32_t *seen, int64_t seen_count,
+               dice *r);
 
 #endif

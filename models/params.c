@@ -186,21 +186,21 @@ const param *params_of(const param_list *list, int64_t layer, const char *name) 
 /* ---- fresh values ---------------------------------------------------------------------------------- */
 
 /* A seed of its own for each name, so that adding a parameter changes no other. */
-static rng seed_of(const param *p, uint64_t seed) {
+static dice seed_of(const param *p, uint64_t seed) {
   uint64_t h = UINT64_C(14695981039346656037) ^ seed;
   for (const char *s = p->name; *s; s++) h = (h ^ (unsigned char)*s) * UINT64_C(1099511628211);
-  return (rng){h, 0};
+  return (dice){h, 0};
 }
 
 /* The bias whose softplus is a time step spread evenly, on a logarithmic scale, over 0.001 .. 0.1. */
-static double dt_bias(rng *r) {
-  double dt = exp(rng_uniform(r) * (log(0.1) - log(0.001)) + log(0.001));
+static double dt_bias(dice *r) {
+  double dt = exp(dice_uniform(r) * (log(0.1) - log(0.001)) + log(0.001));
   if (dt < 1e-4) dt = 1e-4;
   return dt + log(-expm1(-dt));
 }
 
 void params_fill(const model_config *c, const param *p, uint64_t seed, double *out) {
-  rng r = seed_of(p, seed);
+  dice r = seed_of(p, seed);
   const int64_t inner = p->shape[p->ndim - 1];
   const double residuals = sqrt((double)c->layers); /* so that the sum of all layers keeps its size */
   const double bound = 1 / sqrt((double)inner);
@@ -213,10 +213,10 @@ void params_fill(const model_config *c, const param *p, uint64_t seed, double *o
         out[i] = 1;
         break;
       case INIT_NORMAL:
-        out[i] = c->init * rng_normal(&r);
+        out[i] = c->init * dice_normal(&r);
         break;
       case INIT_OUT:
-        out[i] = c->init / residuals * rng_normal(&r);
+        out[i] = c->init / residuals * dice_normal(&r);
         break;
       case INIT_A_LOG:
         out[i] = log((double)(p->ndim == 2 ? i % inner + 1 : 1 + i % 16));
@@ -226,7 +226,7 @@ void params_fill(const model_config *c, const param *p, uint64_t seed, double *o
         break;
       case INIT_RANK:
       case INIT_CONV:
-        out[i] = bound * (2 * rng_uniform(&r) - 1);
+        out[i] = bound * (2 * dice_uniform(&r) - 1);
         break;
     }
   }

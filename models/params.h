@@ -6,7 +6,7 @@
 #ifndef MODELS_PARAMS_H
 #define MODELS_PARAMS_H
 #include "config.h"
-#include "random.h"
+#include "dice.h"
 
 enum { PARAM_NAME = 96 };
 

@@ -54,7 +54,7 @@ static int64_t keep(candidate *list, int64_t count, const sample_options *o, dou
 }
 
 int32_t sample(double *logits, int64_t count, const sample_options *o, const int32_t *seen, int64_t seen_count,
-               rng *r) {
+               dice *r) {
   if (o->repetition > 0 && o->repetition != 1) penalise(logits, count, o->repetition, seen, seen_count);
   candidate *list = o->temperature > 0 ? malloc((size_t)count * sizeof *list) : NULL;
   if (!list) return most_likely(logits, count);
@@ -62,7 +62,7 @@ int32_t sample(double *logits, int64_t count, const sample_options *o, const int
   qsort(list, (size_t)count, sizeof *list, by_logit);
   double sum, at;
   int64_t n = keep(list, count, o, &sum), i = 0;
-  at = rng_uniform(r) * sum;
+  at = dice_uniform(r) * sum;
   while (i < n - 1 && at >= list[i].p) at -= list[i++].p;
   int32_t token = list[i].token;
   free(list);

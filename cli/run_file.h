@@ -1,0 +1,23 @@
+/* run_file.h -- FOLDER/run.json: what `ambi train --resume` needs beside a checkpoint. */
+#ifndef CLI_RUN_FILE_H
+#define CLI_RUN_FILE_H
+#include "../models/training.h"
+#include "../util/json.h"
+
+typedef struct {
+  json_doc *doc; /* owns the texts */
+  char *text;
+  const char *dtype, *tokenizer; /* tokenizer NULL: bytes */
+  const char *file[1024];
+  int files;
+} run_file;
+
+/* file: NULL-ended; their full paths are kept. */
+int run_file_write(const char *folder, const char *dtype, const char *tokens, const char *const *file, char *err,
+                   size_t n);
+int run_file_read(const char *folder, run_file *r, char *err, size_t n);
+/* The same, and the options of a checkpoint; o->steps, when it is not 0, replaces theirs. */
+int run_file_resume(const char *folder, const char *checkpoint, run_file *r, training_options *o, char *err, size_t n);
+void run_file_free(run_file *r);
+
+#endif

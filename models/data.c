@@ -1,0 +1,164 @@
+/* data.c -- see data.h. */
+#define _POSIX_C_SOURCE 200809L
+#include "data.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "../util/files.h"
+#include "dice.h"
+
+enum { PATH = 4096, MAX_DEPTH = 64 };
+
+/* ---- reading ----------------------------------------------------------------------------------------- */
+
+static int append(dataset *d, const int32_t *ids, int64_t count) {
+  if (d->count + count > d->room) {
+    int64_t room = d->room ? d->room : 1 << 16;
+    while (room < d->count + count) room *= 2;
+    int32_t *grown = realloc(d->token, (size_t)room * sizeof *grown);
+    if (!grown) return 0;
+    d->token = grown;
+    d->room = room;
+  }
+  if (count) memcpy(d->token + d->count, ids, (size_t)count * sizeof *ids);
+  d->count += count;
+  return 1;
+}
+
+int dataset_add_text(dataset *d, const tokenizer *t, const char *text, size_t bytes, char *err, size_t n) {
+  int32_t *ids = NULL, end = tokenizer_eos(t);
+  int64_t count = tokenizer_encode(t, text, bytes, &ids);
+  int ok = count >= 0 && append(d, ids, count) && (end < 0 || append(d, &end, 1));
+  free(ids);
+  d->bytes += (int64_t)bytes;
+  d->files++;
+  return ok ? 1 : (snprintf(err, n, "out of memory for the tokens of the text"), 0);
+}
+
+static int add_file(dataset *d, const tokenizer *t, const char *path, int named, char *err, size_t n) {
+  size_t bytes;
+  char *text = file_read(path, (size_t)1 << 34, &bytes, err, n);
+  if (!text) return 0;
+  int binary = !named && memchr(text, 0, bytes) != NULL;
+  int ok = binary || dataset_add_text(d, t, text, bytes, err, n);
+  free(text);
+  return ok;
+}
+
+static int by_name(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
+static int is_visible(const struct dirent *e) { return e->d_name[0] != '.'; }
+
+static int add(dataset *d, const tokenizer *t, const char *path, int depth, char *err, size_t n);
+
+/* In order of name, so that the tokens are the same everywhere. */
+static int add_folder(dataset *d, const tokenizer *t, const char *path, int depth, char *err, size_t n) {
+  struct dirent **list = NULL;
+  int count = scandir(path, &list, is_visible, by_name), ok = count >= 0;
+  if (!ok) snprintf(err, n, "%s: %s", path, strerror(errno));
+  for (int i = 0; i < count; i++) {
+    char inside[PATH];
+    if (ok && snprintf(inside, sizeof inside, "%s/%s", path, list[i]->d_name) < PATH)
+      ok = add(d, t, inside, depth + 1, err, n);
+    free(list[i]);
+  }
+  free(list);
+  return ok;
+}
+
+static int add(dataset *d, const tokenizer *t, const char *path, int depth, char *err, size_t n) {
+  struct stat st;
+  int found = depth ? lstat(path, &st) : stat(path, &st); /* links inside folders may lead round in circles */
+  if (found != 0) return snprintf(err, n, "%s: %s", path, strerror(errno)), 0;
+  if (S_ISDIR(st.st_mode)) return depth < MAX_DEPTH ? add_folder(d, t, path, depth, err, n) : 1;
+  return S_ISREG(st.st_mode) || !depth ? add_file(d, t, path, !depth, err, n) : 1;
+}
+
+int dataset_add_path(dataset *d, const tokenizer *t, const char *path, char *err, size_t n) {
+  return add(d, t, path, 0, err, n);
+}
+
+/* ---- blocks ------------------------------------------------------------------------------------------ */
+
+int dataset_split(dataset *d, const tokenizer *t, double val, int64_t length, char *err, size_t n) {
+  const int64_t needed = 4 * (length + 1);
+  if (d->count < needed)
+    return snprintf(err, n,
+                    "the text has %lld tokens; rows of %lld need at least %lld: give more text, or a smaller --seq",
+                    (long long)d->count, (long long)length, (long long)needed),
+           0;
+  d->ids = tokenizer_size(t);
+  d->length = calloc((size_t)d->ids, sizeof *d->length);
+  if (!d->length) return snprintf(err, n, "out of memory"), 0;
+  for (int64_t i = 0; i < d->ids; i++) {
+    size_t bytes;
+    tokenizer_token(t, (int32_t)i, &bytes);
+    d->length[i] = tokenizer_is_special(t, (int32_t)i) ? 0 : (int64_t)bytes;
+  }
+  d->every = val > 0 ? (int64_t)(1 / val + 0.5) : 0;
+  if (d->every == 1) d->every = 2;
+  d->block = 4096;
+  /* A few validation blocks at least, each long enough for a row. */
+  while (d->every && d->block > 2 * (length + 1) && d->count / d->block < 8 * d->every) d->block /= 2;
+  if (d->block < length + 1) d->block = length + 1;
+  if (d->every && d->count / d->block < d->every) d->every = 0;
+  return 1;
+}
+
+void dataset_free(dataset *d) {
+  free(d->token);
+  free(d->length);
+  *d = (dataset){0};
+}
+
+/* Whole blocks for validation. */
+static int64_t validation_blocks(const dataset *d) { return d->every ? d->count / d->block / d->every : 0; }
+
+int64_t dataset_tokens(const dataset *d, int validation) {
+  int64_t held = validation_blocks(d) * d->block;
+  return validation ? held : d->count - held;
+}
+
+/* Whether tokens first .. first + length all are for training. */
+static int is_training(const dataset *d, int64_t first, int64_t length) {
+  if (!d->every) return 1;
+  for (int64_t b = first / d->block; b <= (first + length - 1) / d->block; b++) {
+    if (b % d->every == d->every - 1 && b / d->every < validation_blocks(d)) return 0;
+  }
+  return 1;
+}
+
+static void take(const dataset *d, int64_t first, int64_t length, int32_t *tokens, int32_t *targets) {
+  memcpy(tokens, d->token + first, (size_t)length * sizeof *tokens);
+  memcpy(targets, d->token + first + 1, (size_t)length * sizeof *targets);
+}
+
+void dataset_row(const dataset *d, uint64_t seed, uint64_t row, int64_t length, int32_t *tokens, int32_t *targets) {
+  dice hash = {seed, row}, r = {dice_bits(&hash), 0};
+  int64_t first = 0;
+  for (int tries = 0; tries < 1000; tries++) { /* most are right the first time */
+    first = (int64_t)dice_below(&r, (uint64_t)(d->count - length));
+    if (is_training(d, first, length + 1)) break;
+  }
+  take(d, first, length, tokens, targets);
+}
+
+int64_t dataset_validation_row(const dataset *d, int64_t row, int64_t rows, int64_t length, int32_t *tokens,
+                               int32_t *targets) {
+  const int64_t blocks = validation_blocks(d), fits = d->block / (length + 1), all = blocks * fits;
+  int64_t first;
+  if (all > 0) {
+    int64_t at = rows < all ? row * all / rows : row % all;
+    first = (at / fits * d->every + d->every - 1) * d->block + at % fits * (length + 1);
+  } else {
+    first = (d->count - length - 1) / (rows > 1 ? rows : 1) * row;
+  }
+  take(d, first, length, tokens, targets);
+  int64_t bytes = 0;
+  for (int64_t i = 0; i < length; i++) bytes += targets[i] < d->ids ? d->length[targets[i]] : 0;
+  return bytes;
+}
