@@ -78,6 +78,9 @@ static const distribution distributions[] = {
     {"selective_scan", "a", draw_decay, -7, 0.7},
     {"selective_scan", "delta", draw_uniform, 0.2, 0.9},
     {"selective_scan", "delta_bias", draw_uniform, -0.15, 0.15}, /* delta + bias stays positive without softplus */
+    {"ssd", "a", draw_decay, -7, 0.7},
+    {"ssd", "delta", draw_uniform, 0.2, 0.9},
+    {"ssd", "delta_bias", draw_uniform, -0.15, 0.15},
     {"adamw", "m", draw_uniform, -0.1, 0.1},
     {"adamw", "v", draw_square, 0, 0.01},
     {"adamw", "g", draw_uniform, -0.3, 0.3},

@@ -9,8 +9,9 @@
  * u_storage rounds the result once; tiny is half a denormal of the storage dtype. u is the unit roundoff of the
  * arithmetic. A term is a product of at most six factors, one of them a function good to 4 ulp = 8u: 14u, and 2u more
  * for combining it. A blocked or pairwise sum of n terms adds log2 n, and the statistics inside a normalisation are
- * such a sum themselves: 2 log2 n. A recurrence passes a term on from step to step, see scan_magnitudes. The reference
- * adds naively in f64 and errs itself, by 6 sqrt(n) 2^-53 with a probability beyond doubt (Higham and Mary 2019). */
+ * such a sum themselves: 2 log2 n. A recurrence passes a term on from step to step, see recurrence_magnitudes. The
+ * reference adds naively in f64 and errs itself, by 6 sqrt(n) 2^-53 with a probability beyond doubt (Higham and Mary
+ * 2019). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -127,33 +128,51 @@ static void conv1d_magnitudes(const target *ref, trial *t) {
   free_all(in);
 }
 
-/* ---- selective_scan ------------------------------------------------------------------------------- */
+/* ---- selective_scan and ssd ------------------------------------------------------------------------- */
 static void spread(trial *t, int s, double value) {
   for (int64_t i = 0, n = t->mag[s] ? numel(t, s) : 0; i < n; i++) t->mag[s][i] = value;
 }
 
+/* The slots and axes of a state space: h_t = exp(d A) h_{t-1} + d B u_t */
+typedef struct {
+  int u, delta, a, delta_bias, seq_idx;
+  int64_t batches, length, width; /* width: elements of u that one delta belongs to */
+} recurrence;
+
 /* Everything but delta, its bias and A enters linearly (|silu z| <= silu |z| and |silu' z| <= 2 silu' |z|). For those
- * three gradients one number, the largest, stands for all elements. ddelta_t = sum_n dh (A abar h + B u) has terms of
- * both signs; the second is |u| / d times what du is summed from, and the first is the difference, so together at most
- * |ddelta| + 2 |u| du / d. Each step multiplies the state by exp(dA) and adds: 4 roundings. After L of them a term
- * carries at most 4 L; as they are independent, 24 sqrt(L) bounds them with a probability beyond doubt (Higham and Mary
- * 2019, lambda = 6). */
-static void scan_magnitudes(const target *ref, trial *t) {
-  uint32_t keep = AMBI_BIT(AMBI_SCAN_DELTA) | AMBI_BIT(AMBI_SCAN_A) | AMBI_BIT(AMBI_SCAN_DELTA_BIAS);
-  absolute_magnitudes(ref, t, keep | AMBI_BIT(AMBI_SCAN_SEQ_IDX));
+ * three gradients one number, the largest, stands for all elements. ddelta_t = sum dh (A abar h + B u) has terms of
+ * both signs; the second is |u| / d times what du is summed from, for each u, and the first is the difference, so
+ * together at most |ddelta| + 2 |u| du width / d. Each step multiplies the state by exp(dA) and adds: 4 roundings.
+ * After L of them a term carries at most 4 L; as they are independent, 24 sqrt(L) bounds them with a probability beyond
+ * doubt (Higham and Mary 2019, lambda = 6). */
+static void recurrence_magnitudes(const target *ref, trial *t, recurrence r) {
+  uint32_t keep = AMBI_BIT(r.delta) | AMBI_BIT(r.a) | AMBI_BIT(r.delta_bias);
+  absolute_magnitudes(ref, t, keep | AMBI_BIT(r.seq_idx));
   for (int s = 0; s < AMBI_SLOTS; s++)
     for (int64_t i = 0, n = t->mag[s] ? numel(t, s) : 0; i < n; i++) t->mag[s][i] *= 2;
-  int64_t length = t->op.t[AMBI_SCAN_U].shape[2];
-  t->steps = fmin(4 * (double)length, 24 * sqrt((double)length));
-  if (numel(t, AMBI_SCAN_DELTA) == 0 || !t->differentiable) return;
-  spread(t, AMBI_GRAD(AMBI_SCAN_A), largest(t->mag[AMBI_GRAD(AMBI_SCAN_A)], numel(t, AMBI_SCAN_A)));
-  double d = INFINITY, u = largest(t->in[AMBI_SCAN_U], numel(t, AMBI_SCAN_U));
-  for (int64_t i = 0; i < numel(t, AMBI_SCAN_DELTA); i++) d = fmin(d, t->in[AMBI_SCAN_DELTA][i] - 0.15);
-  double ddelta = largest(t->mag[AMBI_GRAD(AMBI_SCAN_DELTA)], numel(t, AMBI_SCAN_DELTA)) +
-                  2 * u * largest(t->mag[AMBI_GRAD(AMBI_SCAN_U)], numel(t, AMBI_SCAN_U)) / d;
-  spread(t, AMBI_GRAD(AMBI_SCAN_DELTA), ddelta);
-  if (t->mag[AMBI_GRAD(AMBI_SCAN_DELTA_BIAS)])
-    spread(t, AMBI_GRAD(AMBI_SCAN_DELTA_BIAS), ddelta * (double)(length * t->op.t[AMBI_SCAN_U].shape[0]));
+  t->steps = fmin(4 * (double)r.length, 24 * sqrt((double)r.length));
+  if (numel(t, r.delta) == 0 || !t->differentiable) return;
+  spread(t, AMBI_GRAD(r.a), largest(t->mag[AMBI_GRAD(r.a)], numel(t, r.a)));
+  double d = INFINITY, u = largest(t->in[r.u], numel(t, r.u));
+  for (int64_t i = 0; i < numel(t, r.delta); i++) d = fmin(d, t->in[r.delta][i] - 0.15);
+  double ddelta = largest(t->mag[AMBI_GRAD(r.delta)], numel(t, r.delta)) +
+                  2 * (double)r.width * u * largest(t->mag[AMBI_GRAD(r.u)], numel(t, r.u)) / d;
+  spread(t, AMBI_GRAD(r.delta), ddelta);
+  if (t->mag[AMBI_GRAD(r.delta_bias)]) spread(t, AMBI_GRAD(r.delta_bias), ddelta * (double)(r.length * r.batches));
+}
+
+static void scan_magnitudes(const target *ref, trial *t) {
+  const int64_t *u = t->op.t[AMBI_SCAN_U].shape;
+  recurrence_magnitudes(
+      ref, t,
+      (recurrence){AMBI_SCAN_U, AMBI_SCAN_DELTA, AMBI_SCAN_A, AMBI_SCAN_DELTA_BIAS, AMBI_SCAN_SEQ_IDX, u[0], u[2], 1});
+}
+
+static void ssd_magnitudes(const target *ref, trial *t) {
+  const int64_t *x = t->op.t[AMBI_SSD_X].shape;
+  recurrence_magnitudes(
+      ref, t,
+      (recurrence){AMBI_SSD_X, AMBI_SSD_DELTA, AMBI_SSD_A, AMBI_SSD_DELTA_BIAS, AMBI_SSD_SEQ_IDX, x[0], x[1], x[3]});
 }
 
 /* ---- adamw: p (1 - lr wd) - lr mhat / (sqrt(vhat) + eps) ------------------------------------------- */
@@ -214,6 +233,7 @@ static void (*const magnitudes[AMBI_KINDS])(const target *, trial *) = {
     [AMBI_EMBEDDING] = embedding_magnitudes,
     [AMBI_ROPE] = rope_magnitudes,
     [AMBI_ATTENTION] = attention_magnitudes,
+    [AMBI_SSD] = ssd_magnitudes,
 };
 
 void trial_magnitudes(const target *ref, trial *t) {

@@ -38,6 +38,8 @@ static const char *const good_cases[] = {
     "rope x=3x40x66 interleaved=true theta=500000 offset=9",
     "attention q=2x4x9x8 k=2x2x11x8 v=2x2x11x8 lengths=2 causal=true softcap=2 lse",
     "attention q=1x2x110x16@3520,16,32,1 k=1x2x100x16 v=1x2x100x16 window=40",
+    "ssd x=2x37x4x6 delta=2x37x4 a=4 b=2x37x2x5 c=2x37x2x5 d=4 delta_bias=4 h0=2x4x6x5 softplus=1 a_log=1 h_last",
+    "ssd x=2x70x4x3 delta=2x70x4 a=4 b=2x70x1x16 c=2x70x1x16 seq_idx=2x70:i32",
 };
 enum { GOOD_CASES = sizeof good_cases / sizeof *good_cases };
 

@@ -109,6 +109,11 @@ static const struct {
     {"selective_scan u=2x4x8 delta=2x4x8 a=4x3 b=2x3x3x8 c=2x3x3x8", 0, {"selective_scan: b:"}},
     {"selective_scan u=2x4x8 delta=2x4x8 a=4x3 b=2x3x8 c=2x3x8 d=3", 0, {"selective_scan: d:", "(4)", "(3)"}},
     {"selective_scan u=2x4x8 delta=2x4x8 a=4x3 b=2x3x8 c=2x3x8 seq_idx=2x8:f32", 0, {"seq_idx:", "integer", "f32"}},
+    {"ssd x=2x8x4x3 delta=2x9x4 a=4 b=2x8x1x5 c=2x8x1x5", 0, {"ssd: delta:", "(2, 8, 4)", "(2, 9, 4)"}},
+    {"ssd x=2x8x4x3 delta=2x8x4 a=4 b=2x8x3x5 c=2x8x3x5", 0, {"ssd: b:", "3 groups", "divide", "4 heads"}},
+    {"ssd x=2x8x4x3 delta=2x8x4 a=4 b=2x8x2x5 c=2x8x1x5", 0, {"ssd: c:", "(2, 8, 2, 5)", "(2, 8, 1, 5)"}},
+    {"ssd x=2x8x4 delta=2x8x4 a=4 b=2x8x2x5 c=2x8x2x5", 0, {"ssd: x:", "4 axes", "got 3"}},
+    {"ssd x=2x8x4x3 delta=2x8x4 a=4 b=2x8x2x5 c=2x8x2x5 seq_idx=2x8:i64", 0, {"ssd: seq_idx:", "i32", "i64"}},
     {"adamw p=8 g=9 m=8 v=8 lr=1 step=1:i64", 0, {"adamw: g:", "(8)", "(9)"}},
     {"adamw p=8 g=8 m=8 v=8 lr=1 step=1:f32", 0, {"adamw: step:", "integer", "f32"}},
     {"adamw p=8 g=8 m=8 v=8 lr=1 step=1:i64", 1, {"adamw", "backward"}},
@@ -370,7 +375,7 @@ static void break_op(ambi_device *dev, ambi_stream *foreign, const ambi_op *op, 
   break_bits(dev, op, text);
   drop_slots(dev, op, text);
   break_attributes(dev, op, text);
-  if (!CHECK(work_make(dev, op, 1 << 18, &w) == AMBI_OK, "%s: %s", text, ambi_error())) return;
+  if (!CHECK(work_make(dev, op, 1 << 22, &w) == AMBI_OK, "%s: %s", text, ambi_error())) return;
   break_buffers(&w, text);
   overlap_buffers(&w, text);
   break_workspace(&w, foreign, text);

@@ -23,6 +23,7 @@ static const char *const large_cases[] = {
     "adamw p=50000:f32 g=50000 m=50000:f32 v=50000:f32 lr=1:f32 step=1:i64",
     "grad_norm g=50000 max_norm=1",
     "attention q=1x4x200x32 k=1x2x250x32 v=1x2x250x32 causal=true lse",
+    "ssd x=2x150x10x8 delta=2x150x10 a=10 b=2x150x1x16 c=2x150x1x16 d=10 delta_bias=10 softplus=true h_last",
 };
 enum { LARGE_CASES = sizeof large_cases / sizeof *large_cases };
 

@@ -153,6 +153,7 @@ typedef enum {
   AMBI_EMBEDDING,
   AMBI_ROPE,
   AMBI_ATTENTION,
+  AMBI_SSD,
   AMBI_KINDS /* one past the last */
 } ambi_kind;
 
@@ -188,6 +189,10 @@ enum { AMBI_LINEAR_CE_X, AMBI_LINEAR_CE_W, AMBI_LINEAR_CE_B, AMBI_LINEAR_CE_TARG
 enum { AMBI_EMBEDDING_TOKENS, AMBI_EMBEDDING_W, AMBI_EMBEDDING_Y };
 enum { AMBI_ROPE_X, AMBI_ROPE_POSITIONS, AMBI_ROPE_FREQUENCIES, AMBI_ROPE_Y };
 enum { AMBI_ATTENTION_Q, AMBI_ATTENTION_K, AMBI_ATTENTION_V, AMBI_ATTENTION_LENGTHS, AMBI_ATTENTION_O, AMBI_ATTENTION_LSE };
+enum {
+  AMBI_SSD_X, AMBI_SSD_DELTA, AMBI_SSD_A, AMBI_SSD_B, AMBI_SSD_C, AMBI_SSD_D, AMBI_SSD_DELTA_BIAS, AMBI_SSD_H0,
+  AMBI_SSD_SEQ_IDX, AMBI_SSD_Y, AMBI_SSD_H_LAST
+};
 
 /* Names of unary functions and gates, in the order of their numbers: `ambi info unary`, `ambi info gated`. */
 typedef enum {
@@ -221,6 +226,7 @@ typedef struct {
     struct { double label_smoothing, z_loss, softcap; int32_t ignore_index, reduction; } linear_cross_entropy;
     struct { double theta; int32_t interleaved, dims, offset; } rope; /* dims 0 = all                    */
     struct { double scale, softcap; int32_t causal, window; } attention; /* scale 0 = 1/sqrt(D)         */
+    struct { int32_t softplus, a_log; } ssd;
     uint64_t reserved[16];
   } u;
 } ambi_op;

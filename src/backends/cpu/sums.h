@@ -20,10 +20,10 @@ static inline void cascade_add(cascade *c, real term) {
 }
 
 static inline real cascade_total(const cascade *c) {
-  real total = 0;
+  real sum = 0;
   for (int k = 0; k < 56; k++)
-    if (c->count >> k & 1) total += c->partial[k];
-  return total;
+    if (c->count >> k & 1) sum += c->partial[k];
+  return sum;
 }
 
 /* sum of a[i] b[i] over a tile */

@@ -5,9 +5,9 @@
 #ifndef AMBI_ATTENTION_BLOCK_H
 #define AMBI_ATTENTION_BLOCK_H
 #include "backends/cpu/math.h"
+#include "backends/cpu/product.h"
 #include "backends/cpu/sums.h"
 #include "ops/attention/op.h"
-#include "ops/attention/product.h"
 
 enum { Q = AMBI_ATTENTION_Q, K = AMBI_ATTENTION_K, V = AMBI_ATTENTION_V, LENGTHS = AMBI_ATTENTION_LENGTHS };
 enum { O = AMBI_ATTENTION_O, LSE = AMBI_ATTENTION_LSE };
@@ -124,16 +124,6 @@ static void store_flipped(const block *w, int slot, matrix from, matrix rows) {
     strip s = row_of(w, slot, w->first + i);
     strip_put(&s, 0, D, rows.at + i * rows.ld);
   }
-}
-
-static bool all_finite(matrix rows, int64_t m, int64_t n) {
-  vr odd = {0};
-  for (int64_t i = 0; i < m; i++)
-    FOR_LANES(k, n, {
-      vr v = v_get(rows.at + i * rows.ld + k, left);
-      odd += v - v; /* 0, or NaN */
-    });
-  return !v_any(odd != odd);
 }
 
 /* ---- what rows see ----------------------------------------------------------------------------------------------- */

@@ -1,6 +1,5 @@
 /* attention on the CPU, in blocks: the scores of a block of queries and a block of keys are all that ever exists.
  *
- *   product.h   small matrix products in registers
  *   block.h     blocks of queries and of keys, in and out of tensors of any dtype and strides; what sees what
  *   forward.h   a block of queries past the keys
  *   backward.h  the same for dq; then a block of keys past the queries, for dk and dv

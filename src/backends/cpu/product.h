@@ -1,12 +1,12 @@
-/* product.h -- the small matrix products that attention is made of, MR x NV vectors of results in registers.
+/* product.h -- the small matrix products that attention and ssd are made of, MR x NV vectors of results in registers.
  *
  *   c[i][lane] = sum over k of a[k][i] b[k][lane]        i < m, lane < n
  *
  * Rows of a, b and c are ld apart. a has room for m rounded up to MR, b and c for n rounded up to VL, c for as many
  * rows as a has columns; what lies there takes no part in other results. A sum over many products is kept with Kahan's
  * correction, so that its error does not grow with their number. */
-#ifndef AMBI_ATTENTION_PRODUCT_H
-#define AMBI_ATTENTION_PRODUCT_H
+#ifndef AMBI_CPU_PRODUCT_H
+#define AMBI_CPU_PRODUCT_H
 #include "backends/cpu/gemm/transpose.h"
 #include "backends/cpu/io.h"
 
@@ -47,13 +47,34 @@ INLINE void set_tile(int nv, int64_t k, const real *a, int64_t lda, const real *
   UNROLL for (int i = 0; i < MR; i++) UNROLL for (int j = 0; j < nv; j++) v_store(c + i * ldc + j * VL, t[i][j]);
 }
 
-static void product(int64_t m, int64_t n, int64_t k, matrix a, matrix b, matrix c) {
+static inline void product(int64_t m, int64_t n, int64_t k, matrix a, matrix b, matrix c) {
   int64_t lane = 0;
   for (; lane + (NV - 1) * VL < n; lane += NV * VL)
     for (int64_t i = 0; i < m; i += MR)
       set_tile(NV, k, a.at + i, a.ld, b.at + lane, b.ld, c.at + i * c.ld + lane, c.ld);
   for (; lane < n; lane += VL)
     for (int64_t i = 0; i < m; i += MR) set_tile(1, k, a.at + i, a.ld, b.at + lane, b.ld, c.at + i * c.ld + lane, c.ld);
+}
+
+/* c = keep c + a b, with one number for all, and plainly added */
+INLINE void into_tile(int nv, int64_t k, const real *a, int64_t lda, const real *b, int64_t ldb, real keep, real *c,
+                      int64_t ldc) {
+  vr t[MR][NV];
+  multiply(nv, k, a, lda, b, ldb, t);
+  UNROLL for (int i = 0; i < MR; i++) UNROLL for (int j = 0; j < nv; j++) {
+    real *at = c + i * ldc + j * VL;
+    v_store(at, v_load(at) * keep + t[i][j]);
+  }
+}
+
+static inline void product_into(int64_t m, int64_t n, int64_t k, matrix a, matrix b, real keep, matrix c) {
+  int64_t lane = 0;
+  for (; lane + (NV - 1) * VL < n; lane += NV * VL)
+    for (int64_t i = 0; i < m; i += MR)
+      into_tile(NV, k, a.at + i, a.ld, b.at + lane, b.ld, keep, c.at + i * c.ld + lane, c.ld);
+  for (; lane < n; lane += VL)
+    for (int64_t i = 0; i < m; i += MR)
+      into_tile(1, k, a.at + i, a.ld, b.at + lane, b.ld, keep, c.at + i * c.ld + lane, c.ld);
 }
 
 /* ---- c = keep c + a b ------------------------------------------------------------------------------------ */
@@ -75,7 +96,7 @@ INLINE void add_tile(int nv, int64_t k, const real *a, int64_t lda, const real *
 }
 
 /* keep: one number for each lane */
-static void product_add(int64_t m, int64_t n, int64_t k, matrix a, matrix b, const real *keep, const total *c) {
+static inline void product_add(int64_t m, int64_t n, int64_t k, matrix a, matrix b, const real *keep, const total *c) {
   int64_t lane = 0, ld = c->sum.ld;
   for (; lane + (NV - 1) * VL < n; lane += NV * VL)
     for (int64_t i = 0; i < m; i += MR)
@@ -85,12 +106,22 @@ static void product_add(int64_t m, int64_t n, int64_t k, matrix a, matrix b, con
       add_tile(1, k, a.at + i, a.ld, b.at + lane, b.ld, keep + lane, c, i * ld + lane);
 }
 
+static inline bool all_finite(matrix rows, int64_t m, int64_t n) {
+  vr odd = {0};
+  for (int64_t i = 0; i < m; i++)
+    FOR_LANES(k, n, {
+      vr v = v_get(rows.at + i * rows.ld + k, left);
+      odd += v - v; /* 0, or NaN */
+    });
+  return !v_any(odd != odd);
+}
+
 /* ---- the other way round: out[j][i] = in[i][j] for i < m, j < n ------------------------------------------- */
 enum { ZEROS = 320 };
 static const real zero_row[ZEROS];
 
 /* Columns of out up to `padded`, a multiple of VL, are filled with zeros; rows up to n rounded up to VL are written. */
-static void flip(matrix in, int64_t m, int64_t n, matrix out, int64_t padded) {
+static inline void flip(matrix in, int64_t m, int64_t n, matrix out, int64_t padded) {
   for (int64_t i = 0; i < padded; i += VL) {
     const real *row[LANES];
     for (int64_t k = 0; k < VL; k++) row[k] = i + k < m ? in.at + (i + k) * in.ld : zero_row;
