@@ -1,64 +1,69 @@
-/* tokenizer.c -- text to ids and back; first the bytes. */
+/* tokenizer.c -- what a finished tokenizer answers, and the one that knows bytes alone. */
 #include "tokenizer.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-struct tokenizer {
-  int32_t size, eos;
-  char byte[256];
-};
+#include "../util/files.h"
+#include "tokenizer_parts.h"
 
+/* A BPE that merges nothing, written and read like any other. */
 tokenizer *tokenizer_bytes(int end_of_text) {
-  tokenizer *t = malloc(sizeof *t);
-  if (!t) return NULL;
-  for (int i = 0; i < 256; i++) t->byte[i] = (char)i;
-  t->size = end_of_text ? 257 : 256;
-  t->eos = end_of_text ? 256 : -1;
+  char bytes[256];
+  const char *tokens[256];
+  size_t lengths[256], n = 0;
+  for (int i = 0; i < 256; i++) {
+    bytes[i] = (char)i;
+    tokens[i] = &bytes[i];
+    lengths[i] = 1;
+  }
+  const bpe_text b = {.tokens = tokens,
+                      .lengths = lengths,
+                      .count = 256,
+                      .special = end_of_text ? "<|endoftext|>" : NULL,
+                      .special_id = 256};
+  char *json = tokenizer_write(&b, &n);
+  tokenizer *t = json ? tokenizer_parse(json, n, NULL, 0) : NULL;
+  free(json);
   return t;
 }
 
-static int unsupported(char *err, size_t n) {
-  if (n) snprintf(err, n, "files of tokenizers are not read or written yet");
-  return 0;
+void tokenizer_free(tokenizer *t) {
+  if (!t) return;
+  for (int i = 0; i < t->n_steps; i++) pattern_free(t->steps[i].cut);
+  added_free(&t->raw);
+  added_free(&t->normalized);
+  text_map_free(&t->vocabulary);
+  pair_map_free(&t->merges);
+  arena_free(&t->strings);
+  free(t->tokens);
+  free(t->json);
+  free(t);
 }
-
-tokenizer *tokenizer_parse(const char *json, size_t bytes, char *err, size_t n) {
-  (void)json, (void)bytes, unsupported(err, n);
-  return NULL;
-}
-
-tokenizer *tokenizer_open(const char *path, char *err, size_t n) { return tokenizer_parse(path, 0, err, n); }
 
 int tokenizer_save(const tokenizer *t, const char *path, char *err, size_t n) {
-  (void)t, (void)path;
-  return unsupported(err, n);
+  return file_write(path, t->json, t->json_bytes, err, n);
 }
 
-void tokenizer_free(tokenizer *t) { free(t); }
 int32_t tokenizer_size(const tokenizer *t) { return t->size; }
-int32_t tokenizer_bos(const tokenizer *t) { return (void)t, -1; }
+int32_t tokenizer_bos(const tokenizer *t) { return t->bos; }
 int32_t tokenizer_eos(const tokenizer *t) { return t->eos; }
 
-int64_t tokenizer_encode(const tokenizer *t, const char *text, size_t bytes, int32_t **ids) {
-  (void)t;
-  *ids = malloc((bytes + 1) * sizeof **ids);
-  if (!*ids) return -1;
-  for (size_t i = 0; i < bytes; i++) (*ids)[i] = (unsigned char)text[i];
-  return (int64_t)bytes;
+void tokenizer_around(const tokenizer *t, const int32_t **before, int *n_before, const int32_t **after, int *n_after) {
+  *before = t->before;
+  *n_before = t->n_before;
+  *after = t->after;
+  *n_after = t->n_after;
 }
 
-void tokenizer_around(const tokenizer *t, const int32_t **before, int *n_before, const int32_t **after, int *n_after) {
-  (void)t;
-  *before = *after = NULL;
-  *n_before = *n_after = 0;
+static const token *token_of(const tokenizer *t, int32_t id) {
+  static const token none = {"", 0, 0};
+  return id >= 0 && id < t->size && t->tokens[id].bytes ? &t->tokens[id] : &none;
 }
 
 const char *tokenizer_token(const tokenizer *t, int32_t id, size_t *bytes) {
-  if (id >= 0 && id == t->eos) return *bytes = 13, "<|endoftext|>";
-  *bytes = id >= 0 && id < 256;
-  return *bytes ? &t->byte[id] : "";
+  const token *k = token_of(t, id);
+  *bytes = k->length;
+  return k->bytes;
 }
 
-int tokenizer_is_special(const tokenizer *t, int32_t id) { return id >= 0 && id == t->eos; }
+int tokenizer_is_special(const tokenizer *t, int32_t id) { return token_of(t, id)->special; }

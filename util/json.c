@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "utf8.h"
+
 enum { BLOCK_VALUES = 512 };
 
 typedef struct block {
@@ -68,36 +70,6 @@ static void skip_space(parser *s) {
 
 /* ---- strings --------------------------------------------------------------------------------------- */
 
-int json_utf8_length(const unsigned char *p) {
-  static const struct {
-    unsigned char lead_lo, lead_hi, second_lo, second_hi;
-    int n;
-  } rows[] = {{0x00, 0x7F, 0, 0, 1},       {0xC2, 0xDF, 0x80, 0xBF, 2}, {0xE0, 0xE0, 0xA0, 0xBF, 3},
-              {0xE1, 0xEC, 0x80, 0xBF, 3}, {0xED, 0xED, 0x80, 0x9F, 3}, {0xEE, 0xEF, 0x80, 0xBF, 3},
-              {0xF0, 0xF0, 0x90, 0xBF, 4}, {0xF1, 0xF3, 0x80, 0xBF, 4}, {0xF4, 0xF4, 0x80, 0x8F, 4}};
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    if (p[0] < rows[i].lead_lo || p[0] > rows[i].lead_hi) continue;
-    if (rows[i].n > 1 && (p[1] < rows[i].second_lo || p[1] > rows[i].second_hi)) return 0;
-    for (int k = 2; k < rows[i].n; k++) {
-      if ((p[k] & 0xC0) != 0x80) return 0;
-    }
-    return rows[i].n;
-  }
-  return 0;
-}
-
-static char *put_utf8(char *out, uint32_t c) {
-  if (c < 0x80) {
-    *out++ = (char)c;
-    return out;
-  }
-  int n = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3; /* bytes that follow */
-  static const unsigned char lead[] = {0, 0xC0, 0xE0, 0xF0};
-  *out++ = (char)(lead[n] | (c >> (6 * n)));
-  while (n--) *out++ = (char)(0x80 | ((c >> (6 * n)) & 0x3F));
-  return out;
-}
-
 /* Four hexadecimal digits at p, or -1. */
 static int32_t hex4(const char *p) {
   int32_t v = 0;
@@ -119,11 +91,11 @@ static char *parse_unicode(parser *s, char *out) {
   int32_t hi = hex4(s->p + 1);
   if (hi < 0) return fail_at(s, at, "\\u needs four hexadecimal digits");
   s->p += 5;
-  if (hi < 0xD800 || hi > 0xDFFF) return put_utf8(out, (uint32_t)hi);
+  if (hi < 0xD800 || hi > 0xDFFF) return utf8_put(out, (uint32_t)hi);
   int32_t lo = hi < 0xDC00 && s->p[0] == '\\' && s->p[1] == 'u' ? hex4(s->p + 2) : -1;
   if (lo < 0xDC00 || lo > 0xDFFF) return fail_at(s, at, "half of a surrogate pair without the other");
   s->p += 6;
-  return put_utf8(out, 0x10000u + (((uint32_t)hi - 0xD800u) << 10) + ((uint32_t)lo - 0xDC00u));
+  return utf8_put(out, 0x10000u + (((uint32_t)hi - 0xD800u) << 10) + ((uint32_t)lo - 0xDC00u));
 }
 
 static char *parse_escape(parser *s, char *out) {
@@ -148,7 +120,8 @@ static int parse_string(parser *s, const char **text, size_t *length) {
     }
     if (s->p == s->end) return fail_at(s, open, "a string without its closing quote") != NULL;
     if ((unsigned char)*s->p < 0x20) return fail_at(s, s->p, "a control character inside a string") != NULL;
-    int n = json_utf8_length((const unsigned char *)s->p);
+    uint32_t c;
+    int n = utf8_read(s->p, s->end, &c);
     if (n == 0) return fail_at(s, s->p, "invalid UTF-8") != NULL;
     while (n--) *out++ = *s->p++;
   }

@@ -47,9 +47,6 @@ const json_value *json_get(const json_value *v, const char *key);
 const char *json_text(const json_value *v);
 const char *json_type_name(json_type t);
 
-/* Bytes of the UTF-8 sequence at p (which ends in a NUL somewhere), 0 when it is not valid. */
-int json_utf8_length(const unsigned char *p);
-
 /* ---- writing: any bytes as a string in quotes; what is no UTF-8 becomes U+FFFD. Not finite: null. */
 void json_write_string(FILE *out, const char *text, size_t bytes);
 void json_write_text(FILE *out, const char *text); /* up to its NUL; NULL: null */

@@ -3,17 +3,17 @@
 #include <string.h>
 
 #include "json.h"
+#include "utf8.h"
 
 /* One character of `bytes` at p; how many bytes of text it took. */
-static size_t write_character(FILE *out, const unsigned char *p, size_t bytes) {
-  unsigned char piece[5] = {0}; /* ends in a NUL, as the length asks */
-  memcpy(piece, p, bytes < 4 ? bytes : 4);
-  int n = json_utf8_length(piece);
+static size_t write_character(FILE *out, const char *p, size_t bytes) {
+  uint32_t c;
+  int n = utf8_read(p, p + bytes, &c);
   if (n == 0) return fputs("\\ufffd", out), 1;
   if (*p == '"' || *p == '\\')
     fprintf(out, "\\%c", *p);
-  else if (*p < 0x20 || *p == 0x7f)
-    fprintf(out, "\\u%04x", *p);
+  else if (c < 0x20 || c == 0x7f)
+    fprintf(out, "\\u%04x", (unsigned)c);
   else
     fwrite(p, 1, (size_t)n, out);
   return (size_t)n;
@@ -21,7 +21,7 @@ static size_t write_character(FILE *out, const unsigned char *p, size_t bytes) {
 
 void json_write_string(FILE *out, const char *text, size_t bytes) {
   fputc('"', out);
-  for (size_t i = 0; i < bytes;) i += write_character(out, (const unsigned char *)text + i, bytes - i);
+  for (size_t i = 0; i < bytes;) i += write_character(out, text + i, bytes - i);
   fputc('"', out);
 }
 
