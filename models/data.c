@@ -1,18 +1,12 @@
 /* data.c -- see data.h. */
-#define _POSIX_C_SOURCE 200809L
 #include "data.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "../util/files.h"
 #include "dice.h"
-
-enum { PATH = 4096, MAX_DEPTH = 64 };
 
 /* ---- reading ----------------------------------------------------------------------------------------- */
 
@@ -40,46 +34,25 @@ int dataset_add_text(dataset *d, const tokenizer *t, const char *text, size_t by
   return ok ? 1 : (snprintf(err, n, "out of memory for the tokens of the text"), 0);
 }
 
-static int add_file(dataset *d, const tokenizer *t, const char *path, int named, char *err, size_t n) {
+typedef struct {
+  dataset *d;
+  const tokenizer *t;
+} destination;
+
+static int add_file(void *context, const char *path, int named, char *err, size_t n) {
+  const destination *to = context;
   size_t bytes;
   char *text = file_read(path, (size_t)1 << 34, &bytes, err, n);
   if (!text) return 0;
   int binary = !named && memchr(text, 0, bytes) != NULL;
-  int ok = binary || dataset_add_text(d, t, text, bytes, err, n);
+  int ok = binary || dataset_add_text(to->d, to->t, text, bytes, err, n);
   free(text);
   return ok;
 }
 
-static int by_name(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
-static int is_visible(const struct dirent *e) { return e->d_name[0] != '.'; }
-
-static int add(dataset *d, const tokenizer *t, const char *path, int depth, char *err, size_t n);
-
-/* In order of name, so that the tokens are the same everywhere. */
-static int add_folder(dataset *d, const tokenizer *t, const char *path, int depth, char *err, size_t n) {
-  struct dirent **list = NULL;
-  int count = scandir(path, &list, is_visible, by_name), ok = count >= 0;
-  if (!ok) snprintf(err, n, "%s: %s", path, strerror(errno));
-  for (int i = 0; i < count; i++) {
-    char inside[PATH];
-    if (ok && snprintf(inside, sizeof inside, "%s/%s", path, list[i]->d_name) < PATH)
-      ok = add(d, t, inside, depth + 1, err, n);
-    free(list[i]);
-  }
-  free(list);
-  return ok;
-}
-
-static int add(dataset *d, const tokenizer *t, const char *path, int depth, char *err, size_t n) {
-  struct stat st;
-  int found = depth ? lstat(path, &st) : stat(path, &st); /* links inside folders may lead round in circles */
-  if (found != 0) return snprintf(err, n, "%s: %s", path, strerror(errno)), 0;
-  if (S_ISDIR(st.st_mode)) return depth < MAX_DEPTH ? add_folder(d, t, path, depth, err, n) : 1;
-  return S_ISREG(st.st_mode) || !depth ? add_file(d, t, path, !depth, err, n) : 1;
-}
-
 int dataset_add_path(dataset *d, const tokenizer *t, const char *path, char *err, size_t n) {
-  return add(d, t, path, 0, err, n);
+  destination to = {d, t};
+  return files_below(path, add_file, &to, err, n);
 }
 
 /* ---- blocks ------------------------------------------------------------------------------------------ */

@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "files.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -135,4 +136,48 @@ int folder_make(const char *path, char *err, size_t n) {
   if (!ok) fail(path, strerror(errno), err, n);
   free(part);
   return ok;
+}
+
+/* ---- many files ------------------------------------------------------------------------------------ */
+
+enum { PATH_ROOM = 4096, MAX_DEPTH = 64 };
+
+typedef struct {
+  int (*visit)(void *context, const char *path, int named, char *err, size_t n);
+  void *context;
+  char *err;
+  size_t n;
+} walk;
+
+static int by_name(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
+static int is_visible(const struct dirent *e) { return e->d_name[0] != '.'; }
+
+static int walk_path(const walk *w, const char *path, int depth);
+
+static int walk_folder(const walk *w, const char *path, int depth) {
+  struct dirent **list = NULL;
+  int count = scandir(path, &list, is_visible, by_name), ok = count >= 0;
+  if (!ok) fail(path, strerror(errno), w->err, w->n);
+  for (int i = 0; i < count; i++) {
+    char inside[PATH_ROOM];
+    int fits = snprintf(inside, sizeof inside, "%s/%s", path, list[i]->d_name) < PATH_ROOM;
+    if (ok) ok = fits ? walk_path(w, inside, depth + 1) : fail(path, "a path that is too long", w->err, w->n);
+    free(list[i]);
+  }
+  free(list);
+  return ok;
+}
+
+static int walk_path(const walk *w, const char *path, int depth) {
+  struct stat st;
+  int found = depth ? lstat(path, &st) : stat(path, &st); /* links inside folders may lead round in circles */
+  if (found != 0) return fail(path, strerror(errno), w->err, w->n);
+  if (S_ISDIR(st.st_mode)) return depth < MAX_DEPTH ? walk_folder(w, path, depth) : 1;
+  return S_ISREG(st.st_mode) || !depth ? w->visit(w->context, path, !depth, w->err, w->n) : 1;
+}
+
+int files_below(const char *path, int (*visit)(void *context, const char *path, int named, char *err, size_t n),
+                void *context, char *err, size_t n) {
+  const walk w = {visit, context, err, n};
+  return walk_path(&w, path, 0);
 }

@@ -26,6 +26,11 @@ int file_begin(file_draft *f, const char *path, char *err, size_t n);
 int file_commit(file_draft *f, char *err, size_t n);
 void file_cancel(file_draft *f);
 
+/* Calls visit for `path`, or for every file below it when it is a folder, by name: the same order everywhere. Names
+ * that begin with a dot and links inside of folders are left out. named: it is `path` itself. Ends at the first 0. */
+int files_below(const char *path, int (*visit)(void *context, const char *path, int named, char *err, size_t n),
+                void *context, char *err, size_t n);
+
 /* A folder and those above it; 1 when it is there afterwards. */
 int folder_make(const char *path, char *err, size_t n);
 
