@@ -84,6 +84,17 @@ static void show_text(void *context, const char *text) {
   fflush(stdout);
 }
 
+void progress_profile(void *context, const profile_row *rows, int64_t count) {
+  progress *p = context;
+  double all = 0;
+  clear_line(p);
+  for (int64_t i = 0; i < count; i++) all += rows[i].seconds;
+  printf("one step, op by op: %.3f ms\n", 1e3 * all);
+  for (int64_t i = 0; i < count; i++)
+    printf("  %-32s %4lld x %9.4f ms = %9.3f ms %5.1f%%\n", rows[i].name, (long long)rows[i].runs,
+           1e3 * rows[i].seconds / (double)rows[i].runs, 1e3 * rows[i].seconds, 100 * rows[i].seconds / all);
+}
+
 training_hooks progress_hooks(progress *p, volatile int *stop) {
-  return (training_hooks){p, show_step, show_eval, show_sample, show_text, stop};
+  return (training_hooks){p, show_step, show_eval, show_sample, NULL, show_text, stop};
 }

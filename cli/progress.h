@@ -13,6 +13,8 @@ typedef struct {
 
 void progress_begin(progress *p, int64_t steps, int quiet);
 training_hooks progress_hooks(progress *p, volatile int *stop);
+/* A training_hooks.profile: prints the table. */
+void progress_profile(void *context, const profile_row *rows, int64_t count);
 void progress_end(progress *p);
 
 #endif

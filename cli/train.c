@@ -20,9 +20,9 @@ enum { PATH = 4096, MAX_FILES = 1024 };
 
 /* What the command line says; the rest of a run's options are training_options. */
 typedef struct {
-  const char *model, *size, *device, *dtype, *out, *resume, *tokenizer, *max_isa;
+  const char *model, *size, *device, *dtype, *out, *resume, *tokenizer;
   int64_t width, layers, state, heads, kv_heads, head_dim, mlp, vocab, every, untied, threads;
-  int quiet, recompute;
+  int quiet, recompute, profile;
   training_options o;
   const char *file[MAX_FILES];
 } arguments;
@@ -175,6 +175,7 @@ static int run(const arguments *a, ambi_device *dev, const tokenizer *t, const d
     progress_begin(&p, a->o.steps, a->quiet);
     training job = {.m = &m, .tokens = t, .tokenizer_file = a->tokenizer, .data = d, .folder = folder, .options = a->o};
     job.hooks = progress_hooks(&p, &stop);
+    if (a->profile) job.hooks.profile = progress_profile;
     job.command = "ambi train";
     ok = folder_make(folder, err, n) && run_file_write(folder, a->dtype, a->tokenizer, a->file, err, n);
     if (ok) show_plan(&job);
@@ -186,14 +187,17 @@ static int run(const arguments *a, ambi_device *dev, const tokenizer *t, const d
   return ok;
 }
 
+/* Once: a model has many kernels. */
 static void notify(void *context, const char *what) {
-  (void)context;
-  fprintf(stderr, "ambi: %s\n", what);
+  int *told = context;
+  if (!*told) fprintf(stderr, "ambi: %s\n", what);
+  *told = 1;
 }
 
 static int train(arguments *a) {
   char err[600] = "", from[PATH] = "", folder[PATH];
   run_file saved = {0};
+  int told = 0;
   if (a->resume && (!training_newest(a->resume, from, sizeof from, err, sizeof err) ||
                     !run_file_resume(a->resume, from, &saved, &a->o, err, sizeof err)))
     return complain(err);
@@ -207,7 +211,7 @@ static int train(arguments *a) {
   tokenizer *t = a->tokenizer ? tokenizer_open(a->tokenizer, err, sizeof err) : tokenizer_bytes(1);
   dataset d = {0};
   ambi_device *dev = NULL;
-  const ambi_device_options o = {.threads = (int32_t)a->threads, .max_isa = a->max_isa, .notify = notify};
+  const ambi_device_options o = {.threads = (int32_t)a->threads, .notify = notify, .notify_context = &told};
   int ok = t && read_text(a, t, &d, err, sizeof err);
   if (ok && ambi_device_open(a->device, &o, &dev) != AMBI_OK) ok = (snprintf(err, sizeof err, "%s", ambi_error()), 0);
   signal(SIGINT, on_signal);
@@ -307,6 +311,7 @@ int train_main(int argc, char **argv) {
       {"save-every", OPT_INT, &a.o.save_every, "N", "steps between checkpoints; 0: none (200)"},
       {"out", OPT_STRING, &a.out, "DIR", "the run's folder (run-1, run-2, ..)"},
       {"resume", OPT_STRING, &a.resume, "DIR", "go on with the run in DIR; only --steps and --device count beside it"},
+      {"profile", OPT_FLAG, &a.profile, NULL, "afterwards, where the time of a step goes"},
       {"quiet", OPT_FLAG, &a.quiet, NULL, "no progress"},
       {0}};
   const command_line spec = {

@@ -190,6 +190,14 @@ static int go(loop *l) {
   return l->result->stopped && l->o.save_every && l->step > l->first ? save(l) : 1;
 }
 
+static int profile(loop *l) {
+  profile_row *rows = NULL;
+  int64_t count = profile_step(&l->learn, &rows, l->err, l->n);
+  if (count >= 0) l->t->hooks.profile(l->t->hooks.context, rows, count);
+  free(rows);
+  return count >= 0;
+}
+
 int training_run(const training *t, const char *from, training_result *result, char *err, size_t n) {
   loop l = {.t = t, .o = t->options, .result = result, .err = err, .n = n};
   *result = (training_result){.val_loss = NAN, .bits_per_byte = NAN};
@@ -198,7 +206,7 @@ int training_run(const training *t, const char *from, training_result *result, c
   if (ok) {
     l.began = l.mark_time = run_seconds();
     measure(&l);
-    ok = go(&l);
+    ok = go(&l) && (!t->hooks.profile || profile(&l));
   }
   result->steps = l.step;
   result->seconds = elapsed(&l);

@@ -10,6 +10,7 @@
 #define MODELS_TRAINING_H
 #include "checkpoint.h"
 #include "data.h"
+#include "profile.h"
 
 typedef struct {
   int64_t batch, length, parts, steps, warmup;
@@ -27,8 +28,9 @@ typedef struct {
   void (*step)(void *context, int64_t step, double loss, double norm, double lr, double tokens_per_s, double left);
   void (*eval)(void *context, int64_t step, double loss, double bits_per_byte);
   void (*sample)(void *context, int64_t step, const char *text, size_t bytes);
-  void (*say)(void *context, const char *text); /* saves, skipped steps */
-  volatile int *stop;                           /* not 0: save and end */
+  void (*profile)(void *context, const profile_row *rows, int64_t count); /* before the end, when it is there */
+  void (*say)(void *context, const char *text);                           /* saves, skipped steps */
+  volatile int *stop;                                                     /* not 0: save and end */
 } training_hooks;
 
 typedef struct {
