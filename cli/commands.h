@@ -7,6 +7,8 @@ int info_main(int argc, char **argv);
 int check_main(int argc, char **argv);
 int bench_main(int argc, char **argv);
 int train_main(int argc, char **argv);
+int generate_main(int argc, char **argv);
+int eval_main(int argc, char **argv);
 int docs_main(int argc, char **argv);
 int report_main(int argc, char **argv);
 

@@ -17,6 +17,8 @@ static const struct {
     {"check", check_main, "prove the kernels of this machine against the reference, gradients included"},
     {"bench", bench_main, "time the kernels against the limits of this machine"},
     {"train", train_main, "train a language model on text"},
+    {"generate", generate_main, "text from a model"},
+    {"eval", eval_main, "loss, perplexity and bits per byte of a model on a text"},
     {"docs", docs_main, "write a page of documentation for each op"},
     {"report", report_main, "write the page about a training run: curves, samples, configuration"},
     {"help", help_main, "this text, or that of one command"},

@@ -12,6 +12,7 @@
 #include "../util/files.h"
 #include "commands.h"
 #include "corpus.h"
+#include "model_options.h"
 #include "options.h"
 #include "progress.h"
 #include "run_file.h"
@@ -76,14 +77,6 @@ static int choose_config(const arguments *a, const tokenizer *t, model_config *c
   if (strcmp(a->model, "hybrid") == 0 && b.every <= 0) b.every = 4;
   apply(&b, c);
   return config_check(c, err, n);
-}
-
-static ambi_dtype dtype_by_name(const char *name) {
-  static const ambi_dtype all[] = {AMBI_F32, AMBI_BF16, AMBI_F16, AMBI_F64};
-  for (int i = 0; i < 4; i++) {
-    if (strcmp(ambi_dtype_name(all[i]), name) == 0) return all[i];
-  }
-  return AMBI_NONE;
 }
 
 /* ---- text -------------------------------------------------------------------------------------------- */
@@ -169,7 +162,7 @@ static int run(const arguments *a, ambi_device *dev, const tokenizer *t, const d
   char path[PATH];
   int ok = from ? snprintf(path, sizeof path, "%s/config.json", from) < PATH && config_read(path, &c, err, n)
                 : choose_config(a, t, &c, err, n);
-  ok = ok && model_create(&m, dev, &c, dtype_by_name(a->dtype), MODEL_TRAINS, err, n);
+  ok = ok && model_create(&m, dev, &c, model_dtype(a->dtype), MODEL_TRAINS, err, n);
   ok = ok && (from ? checkpoint_load(&m, from, err, n) : model_init(&m, (uint64_t)a->o.seed, err, n));
   if (ok) {
     progress_begin(&p, a->o.steps, a->quiet);
@@ -206,7 +199,7 @@ static int train(arguments *a) {
     if (!a->tokenizer) a->tokenizer = saved.tokenizer;
     for (int i = 0; !a->file[0] && i < MAX_FILES - 1 && i < saved.files; i++) a->file[i] = saved.file[i];
   }
-  if (dtype_by_name(a->dtype) == AMBI_NONE) return complain("--dtype: there are f32, bf16, f16 and f64");
+  if (model_dtype(a->dtype) == AMBI_NONE) return complain("--dtype: there are f32, bf16, f16 and f64");
   if (!choose_folder(a, folder, sizeof folder, err, sizeof err)) return complain(err);
   tokenizer *t = a->tokenizer ? tokenizer_open(a->tokenizer, err, sizeof err) : tokenizer_bytes(1);
   dataset d = {0};

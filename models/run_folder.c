@@ -252,8 +252,7 @@ static int put(run_text *out, const char *piece, size_t bytes) {
   return 1;
 }
 
-/* The prompt's tokens; a text begins with its first token, or behind the end of another, or with a new line. */
-static int64_t prompt_tokens(const tokenizer *t, const char *prompt, int32_t **ids) {
+int64_t run_prompt(const tokenizer *t, const char *prompt, int32_t **ids) {
   const int32_t begin = tokenizer_bos(t) >= 0 ? tokenizer_bos(t) : tokenizer_eos(t);
   if (prompt && *prompt) return tokenizer_encode(t, prompt, strlen(prompt), ids);
   if (begin < 0) return tokenizer_encode(t, "\n", 1, ids);
@@ -269,7 +268,7 @@ int run_sample(generator *g, const tokenizer *t, const char *prompt, int64_t cou
   const int64_t vocab = g->m->config.vocab;
   dice r = {seed, 0};
   int32_t *ids = NULL;
-  int64_t prompted = prompt_tokens(t, prompt, &ids);
+  int64_t prompted = run_prompt(t, prompt, &ids);
   double *logits = malloc((size_t)vocab * sizeof *logits);
   int ok = prompted > 0 && logits && (!prompt || put(out, prompt, strlen(prompt)));
   if (!ok) snprintf(err, n, "out of memory");

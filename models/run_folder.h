@@ -31,6 +31,9 @@ int run_save(run_folder *r, const training *t, const optimizer *o, int64_t step,
 /* The last line and the report. ok: whether err is still free for what goes wrong here. */
 int run_end(run_folder *r, int64_t step, double seconds, const char *why, char *err, size_t n, int ok);
 
+/* The prompt's tokens, malloc'd; NULL or empty: a text begins with its first token, or behind the end of another, or
+ * with a new line. -1: no memory. */
+int64_t run_prompt(const tokenizer *t, const char *prompt, int32_t **ids);
 /* `count` tokens after the prompt (NULL: what begins a text), as text. */
 int run_sample(generator *g, const tokenizer *t, const char *prompt, int64_t count, uint64_t seed, run_text *out,
                char *err, size_t n);

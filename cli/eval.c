@@ -1,0 +1,112 @@
+/* eval.c -- `ambi eval`: how well a model predicts a text: loss, perplexity, bits per byte.
+ *
+ * Every token but the first of a text is predicted once, from the tokens before it in its row: rows of --seq tokens,
+ * each beginning where the last one ended. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../models/data.h"
+#include "../models/open.h"
+#include "../models/trainer.h"
+#include "commands.h"
+#include "model_options.h"
+#include "options.h"
+
+enum { MAX_FILES = 1024 };
+
+static int complain(const char *why) { return fprintf(stderr, "ambi eval: %s\n", why), 1; }
+
+typedef struct {
+  double loss; /* sum over tokens */
+  int64_t tokens, bytes;
+} tally;
+
+/* Rows first .. of a batch; those past the end count nothing. Returns how many tokens count. */
+static int64_t fill(const dataset *d, int64_t first, int64_t batch, int64_t length, int32_t *tokens, int32_t *targets) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < batch * length; i++) {
+    const int64_t at = first * length + i;
+    const int there = at + 1 < d->count;
+    tokens[i] = there ? d->token[at] : 0;
+    targets[i] = there ? d->token[at + 1] : -100;
+    count += there;
+  }
+  return count;
+}
+
+static int measure(trainer *r, const dataset *d, tally *t, char *err, size_t n) {
+  const int64_t batch = r->options.batch, length = r->options.length, rows = (d->count - 2) / length + 1;
+  int32_t *tokens = malloc((size_t)(batch * length) * sizeof *tokens);
+  int32_t *targets = malloc((size_t)(batch * length) * sizeof *targets);
+  int ok = tokens && targets, terminal = isatty(2);
+  if (!ok) snprintf(err, n, "out of memory");
+  for (int64_t first = 0; ok && first < rows; first += batch) {
+    double loss;
+    const int64_t count = fill(d, first, batch, length, tokens, targets);
+    ok = trainer_loss(r, tokens, targets, &loss, err, n);
+    if (ok && count) t->loss += loss * (double)count, t->tokens += count;
+    if (terminal)
+      fprintf(stderr, "\r%lld of %lld rows  ", (long long)(first + batch < rows ? first + batch : rows),
+              (long long)rows);
+  }
+  if (terminal) fprintf(stderr, "\r\033[K");
+  free(tokens);
+  free(targets);
+  return ok;
+}
+
+static int evaluate(opened *o, const dataset *d, int64_t batch, int64_t length, char *err, size_t n) {
+  const trainer_options options = {.batch = batch, .length = length, .forward_only = 1};
+  trainer r;
+  tally t = {.bytes = d->bytes};
+  if (!trainer_create(&r, &o->m, &options, err, n)) return 0;
+  int ok = measure(&r, d, &t, err, n);
+  trainer_destroy(&r);
+  if (!ok) return 0;
+  const double loss = t.loss / (double)t.tokens;
+  printf("%lld tokens, %lld bytes, %lld files\nloss %.5f nats a token\nperplexity %.4f\nbits per byte %.4f\n",
+         (long long)t.tokens, (long long)t.bytes, (long long)d->files, loss, exp(loss),
+         t.loss / (double)t.bytes / log(2));
+  return 1;
+}
+
+int eval_main(int argc, char **argv) {
+  static const char *operand[MAX_FILES];
+  const char *device = "cpu", *dtype = "f32", *tokens = NULL;
+  int64_t batch = 8, length = 256;
+  char err[500];
+  memset(operand, 0, sizeof operand);
+  const option options[] = {
+      {"seq", OPT_INT, &length, "N", "tokens a row, which is all it sees of the text (256)"},
+      {"batch", OPT_INT, &batch, "N", "rows at once (8)"},
+      {"tokenizer", OPT_STRING, &tokens, "FILE", "a tokenizer.json; otherwise the model's, or bytes"},
+      {"device", OPT_STRING, &device, "NAME", "cpu or cuda:0 (cpu)"},
+      {"dtype", OPT_STRING, &dtype, "T", "f32, bf16, f16 or f64 (f32)"},
+      {0}};
+  const command_line spec = {"ambi eval",
+                             "MODEL_DIR FILES or FOLDERS",
+                             "How well a model predicts a text: loss, perplexity and bits per byte.",
+                             options,
+                             NULL,
+                             MAX_FILES - 1};
+  int rc = options_parse(&spec, argc, argv, operand);
+  if (rc >= 0) return rc;
+  if (!operand[0] || !operand[1]) return complain("a model's folder and a text are needed; see `ambi eval --help`"), 2;
+  if (batch < 1 || length < 1 || batch > 1 << 20 || length > 1 << 24)
+    return complain("--batch or --seq is out of range"), 2;
+  if (model_dtype(dtype) == AMBI_NONE) return complain("--dtype: there are f32, bf16, f16 and f64"), 2;
+  opened o;
+  dataset d = {0};
+  if (!model_open(&o, operand[0], tokens, device, model_dtype(dtype), err, sizeof err)) return complain(err);
+  int ok = 1;
+  for (int i = 1; ok && operand[i]; i++) ok = dataset_add_path(&d, o.tokens, operand[i], err, sizeof err);
+  if (ok && d.count < 2)
+    ok = (snprintf(err, sizeof err, "the text has %lld tokens; two are the least", (long long)d.count), 0);
+  ok = ok && evaluate(&o, &d, batch, length, err, sizeof err);
+  dataset_free(&d);
+  model_close(&o);
+  return ok ? 0 : complain(err);
+}

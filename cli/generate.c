@@ -1,0 +1,189 @@
+/* generate.c -- `ambi generate`: text from a model, as it is made.
+ *
+ * Prompts go side by side, a row each: at every step a row gets the next token of its prompt, or the one it chose. */
+#define _POSIX_C_SOURCE 200809L
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "../models/generator.h"
+#include "../models/open.h"
+#include "../models/run_folder.h"
+#include "commands.h"
+#include "model_options.h"
+#include "options.h"
+
+enum { MAX_PROMPTS = 256 };
+
+typedef struct {
+  int32_t *ids; /* the prompt, then what was chosen */
+  int64_t prompted, count;
+  char *text; /* what was chosen, as text */
+  size_t bytes;
+  int done;
+  dice dice;
+} row;
+
+typedef struct {
+  opened o;
+  generator g;
+  sample_options choose;
+  int64_t batch, tokens, most; /* tokens: to write; most: of a row in all */
+  const char *stop;
+  int quiet_prompt, stream;
+  row row[MAX_PROMPTS];
+  double *logits;
+  int32_t *next;
+  char err[500];
+} job;
+
+static int complain(const char *why) { return fprintf(stderr, "ambi generate: %s\n", why), 1; }
+
+/* ---- rows ---------------------------------------------------------------------------------------------- */
+
+static int add_prompt(job *j, const char *prompt, uint64_t seed) {
+  row *r = &j->row[j->batch];
+  r->prompted = run_prompt(j->o.tokens, prompt, &r->ids);
+  r->dice = (dice){seed + (uint64_t)j->batch, 0};
+  if (r->prompted <= 0) return snprintf(j->err, sizeof j->err, "out of memory"), 0;
+  int32_t *grown = realloc(r->ids, (size_t)(r->prompted + j->tokens) * sizeof *grown);
+  if (!grown) return snprintf(j->err, sizeof j->err, "out of memory"), 0;
+  r->ids = grown;
+  r->count = r->prompted;
+  if (r->prompted + j->tokens > j->most) j->most = r->prompted + j->tokens;
+  j->batch++;
+  return 1;
+}
+
+/* Text up to a stop string; 1 when one was found. */
+static int meets_stop(const job *j, row *r) {
+  char *at = j->stop && *j->stop && r->text ? strstr(r->text, j->stop) : NULL;
+  if (at) r->bytes = (size_t)(at - r->text);
+  return at != NULL;
+}
+
+static void take_token(job *j, row *r, int32_t token) {
+  size_t bytes;
+  const char *piece = tokenizer_token(j->o.tokens, token, &bytes);
+  char *grown = realloc(r->text, r->bytes + bytes + 1);
+  r->ids[r->count++] = token;
+  if (token == tokenizer_eos(j->o.tokens) || !grown) {
+    r->done = 1;
+    return;
+  }
+  r->text = grown;
+  memcpy(grown + r->bytes, piece, bytes);
+  grown[r->bytes += bytes] = 0;
+  if (meets_stop(j, r) || r->count - r->prompted == j->tokens) r->done = 1;
+  if (j->stream && !r->done) fwrite(piece, 1, bytes, stdout), fflush(stdout);
+}
+
+/* ---- steps ---------------------------------------------------------------------------------------------- */
+
+/* Token `at` of every row: its prompt's, or a choice. 1 while some row goes on. */
+static int choose(job *j, int64_t at) {
+  const int64_t vocab = j->o.m.config.vocab, ids = tokenizer_size(j->o.tokens);
+  int going = 0;
+  for (int64_t b = 0; b < j->batch; b++) {
+    row *r = &j->row[b];
+    if (at >= r->prompted && !r->done)
+      take_token(j, r, sample(j->logits + b * vocab, ids, &j->choose, r->ids, r->count, &r->dice));
+    going |= !r->done;
+    j->next[b] = r->ids[at < r->count ? at : r->count - 1];
+  }
+  return going;
+}
+
+/* All rows have this many tokens of prompt: they can be read at once. */
+static int64_t common_prompt(const job *j) {
+  int64_t least = j->row[0].prompted;
+  for (int64_t b = 1; b < j->batch; b++)
+    if (j->row[b].prompted < least) least = j->row[b].prompted;
+  return least;
+}
+
+static int write_all(job *j) {
+  const int64_t first = common_prompt(j);
+  int32_t *start = malloc((size_t)(j->batch * first) * sizeof *start);
+  if (!start) return snprintf(j->err, sizeof j->err, "out of memory"), 0;
+  for (int64_t b = 0; b < j->batch; b++) memcpy(start + b * first, j->row[b].ids, (size_t)first * sizeof *start);
+  int ok = generator_read(&j->g, start, first, j->logits, j->err, sizeof j->err);
+  free(start);
+  for (int64_t at = first; ok && choose(j, at); at++)
+    ok = generator_read(&j->g, j->next, 1, j->logits, j->err, sizeof j->err);
+  return ok;
+}
+
+static void print_rows(const job *j, const char *const *prompt) {
+  for (int64_t b = 0; b < j->batch; b++) {
+    const row *r = &j->row[b];
+    if (j->batch > 1) printf("---- %lld\n", (long long)b + 1);
+    if (!j->quiet_prompt) fputs(prompt[b], stdout);
+    if (r->bytes) fwrite(r->text, 1, r->bytes, stdout);
+    printf("\n");
+  }
+}
+
+static int run(job *j, const char *const *prompt, uint64_t seed) {
+  int ok = 1;
+  for (int i = 0; ok && prompt[i]; i++) ok = add_prompt(j, prompt[i], seed);
+  const size_t vocab = (size_t)j->o.m.config.vocab;
+  j->logits = malloc((size_t)j->batch * vocab * sizeof *j->logits);
+  j->next = malloc((size_t)j->batch * sizeof *j->next);
+  if (ok && (!j->logits || !j->next)) ok = (snprintf(j->err, sizeof j->err, "out of memory"), 0);
+  ok = ok && generator_create(&j->g, &j->o.m, j->batch, j->most, j->err, sizeof j->err);
+  j->stream = j->batch == 1 && !j->stop; /* a stop string may begin in what was already shown */
+  if (ok && j->stream && !j->quiet_prompt) fputs(prompt[0], stdout);
+  ok = ok && write_all(j);
+  if (ok && j->stream) printf("\n");
+  if (ok && !j->stream) print_rows(j, prompt);
+  generator_destroy(&j->g);
+  for (int64_t b = 0; b < j->batch; b++) free(j->row[b].ids), free(j->row[b].text);
+  free(j->logits);
+  free(j->next);
+  return ok;
+}
+
+/* ---- options --------------------------------------------------------------------------------------------- */
+
+int generate_main(int argc, char **argv) {
+  static job j;
+  static const char *operand[MAX_PROMPTS + 1];
+  const char *device = "cpu", *dtype = "f32", *tokens = NULL;
+  int64_t seed = -1;
+  j = (job){.tokens = 256, .choose = {0.8, 0, 0.95, 1}};
+  memset(operand, 0, sizeof operand);
+  const option options[] = {
+      {"tokens", OPT_INT, &j.tokens, "N", "tokens to write at most (256)"},
+      {"temperature", OPT_DOUBLE, &j.choose.temperature, "X", "0: always the most likely token (0.8)"},
+      {"top-k", OPT_INT, &j.choose.top_k, "N", "choose among the N most likely; 0: all (0)"},
+      {"top-p", OPT_DOUBLE, &j.choose.top_p, "X", "choose among the fewest that make up X (0.95)"},
+      {"repetition-penalty", OPT_DOUBLE, &j.choose.repetition, "X",
+       "makes tokens that occurred less likely; 1: not (1)"},
+      {"stop", OPT_STRING, &j.stop, "TEXT", "end before this text"},
+      {"seed", OPT_INT, &seed, "N", "of the choices; otherwise the time"},
+      {"no-prompt", OPT_FLAG, &j.quiet_prompt, NULL, "print only what was written"},
+      {"tokenizer", OPT_STRING, &tokens, "FILE", "a tokenizer.json; otherwise the model's, or bytes"},
+      {"device", OPT_STRING, &device, "NAME", "cpu or cuda:0 (cpu)"},
+      {"dtype", OPT_STRING, &dtype, "T", "f32, bf16, f16 or f64 (f32)"},
+      {0}};
+  const command_line spec = {
+      "ambi generate",
+      "MODEL_DIR [PROMPT ..]",
+      "Writes text: MODEL_DIR is a run of `ambi train`, one of its checkpoints, or a model that\n"
+      "transformers saved. Several prompts are continued side by side.",
+      options,
+      NULL,
+      MAX_PROMPTS};
+  int rc = options_parse(&spec, argc, argv, operand);
+  if (rc >= 0) return rc;
+  if (!operand[0]) return complain("a model's folder is needed; see `ambi generate --help`"), 2;
+  if (!operand[1]) operand[1] = "";
+  if (model_dtype(dtype) == AMBI_NONE) return complain("--dtype: there are f32, bf16, f16 and f64"), 2;
+  if (j.tokens < 1 || j.tokens > 1 << 24) return complain("--tokens must be 1 to 16777216"), 2;
+  if (!model_open(&j.o, operand[0], tokens, device, model_dtype(dtype), j.err, sizeof j.err)) return complain(j.err);
+  int ok = run(&j, operand + 1, (uint64_t)(seed >= 0 ? seed : (int64_t)time(NULL)));
+  model_close(&j.o);
+  return ok ? 0 : complain(j.err);
+}
