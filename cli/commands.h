@@ -9,6 +9,7 @@ int bench_main(int argc, char **argv);
 int train_main(int argc, char **argv);
 int generate_main(int argc, char **argv);
 int eval_main(int argc, char **argv);
+int tokenizer_main(int argc, char **argv);
 int docs_main(int argc, char **argv);
 int report_main(int argc, char **argv);
 

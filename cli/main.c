@@ -19,6 +19,7 @@ static const struct {
     {"train", train_main, "train a language model on text"},
     {"generate", generate_main, "text from a model"},
     {"eval", eval_main, "loss, perplexity and bits per byte of a model on a text"},
+    {"tokenizer", tokenizer_main, "make a tokenizer from text, and show what one does"},
     {"docs", docs_main, "write a page of documentation for each op"},
     {"report", report_main, "write the page about a training run: curves, samples, configuration"},
     {"help", help_main, "this text, or that of one command"},

@@ -89,25 +89,15 @@ static const char *space_after(const char *p, const char *end) {
 }
 
 int added_next(const added_set *s, added_walk *w, const char **plain, const char **plain_end, int32_t *id) {
-  const char *begin = w->plain;
-  if (begin >= w->end && w->search >= w->end) return 0;
-  *plain = begin;
+  const char *begin = w->at, *p = s->count ? begin : w->end;
   int32_t hit = -1;
-  while (w->search < w->end && (hit = s->count ? longest(s, w->search, w->end) : -1) < 0) {
-    w->search = s->count ? w->search + 1 : w->end;
-  }
-  if (hit < 0) {
-    *id = -1;
-    *plain_end = w->plain = w->end;
-    return 1;
-  }
-  const added_token *a = &s->tokens[hit];
-  const char *start = w->search, *stop = start + a->length;
-  w->search = stop;
-  if (a->lstrip && start > begin) start = space_before(begin, start);
-  if (a->rstrip) stop = space_after(stop, w->end);
-  *id = a->id;
-  *plain_end = start > begin ? start : begin; /* white space that the token before took is not plain again */
-  w->plain = stop > begin ? stop : begin;
+  if (begin >= w->end) return 0;
+  while (p < w->end && (hit = longest(s, p, w->end)) < 0) p++;
+  *plain = begin;
+  *plain_end = p;
+  *id = hit < 0 ? -1 : s->tokens[hit].id;
+  w->at = hit < 0 ? w->end : p + s->tokens[hit].length;
+  if (hit >= 0 && s->tokens[hit].lstrip) *plain_end = space_before(begin, p);
+  if (hit >= 0 && s->tokens[hit].rstrip) w->at = space_after(w->at, w->end);
   return 1;
 }

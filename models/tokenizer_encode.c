@@ -168,7 +168,7 @@ static int put_id(encoder *e, int32_t id) {
 
 /* Text in its final form. */
 static int encode_normalized(encoder *e, const char *text, size_t bytes) {
-  added_walk walk = {text, text, text + bytes};
+  added_walk walk = {text, text + bytes};
   const char *p, *end;
   int32_t id;
   splitter s = {e->t->steps, e->t->n_steps, &e->kept, split_patience(bytes), put_word, e};
@@ -187,7 +187,7 @@ static int encode_plain(encoder *e, const char *text, size_t bytes) {
 }
 
 static int encode_text(encoder *e, const char *text, size_t bytes) {
-  added_walk walk = {text, text, text + bytes};
+  added_walk walk = {text, text + bytes};
   const char *p, *end;
   int32_t id;
   while (added_next(&e->t->raw, &walk, &p, &end, &id)) {

@@ -42,7 +42,7 @@ void added_free(added_set *s);
 
 /* A walk over text: what lies before the next added token and its id (-1: none, the rest). 0 when all is done. */
 typedef struct {
-  const char *plain, *search, *end;
+  const char *at, *end;
 } added_walk;
 int added_next(const added_set *s, added_walk *w, const char **plain, const char **plain_end, int32_t *id);
 

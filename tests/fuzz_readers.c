@@ -1,20 +1,22 @@
-/* fuzz_readers.c -- no bytes may crash, hang or leak the readers of JSON and of safetensors.
+/* fuzz_readers.c -- no bytes may crash, hang or leak the readers of JSON, of safetensors and of tokenizers.
  *
- *   with libFuzzer:  clang -fsanitize=fuzzer,address -DAMBI_LIBFUZZER tests/fuzz_readers.c util/json.c
- * util/safetensors.c standalone:      fuzz_readers [SEED [COUNT]]     mutates a few seed files, the same ones for the
- * same SEED */
+ *   with libFuzzer:  fuzz_readers_libfuzzer, of a build with AMBI_SANITIZE=address,undefined,fuzzer-no-link
+ *   standalone:      fuzz_readers [SEED [COUNT]]     mutates a few seed files, the same ones for the same SEED */
+#include <ctype.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../models/tokenizer.h"
+#include "../util/files.h"
 #include "../util/json.h"
 #include "../util/safetensors.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static volatile unsigned sink;
-static uint64_t accepted[2]; /* as JSON, as safetensors: a loop that never gets in tests little */
+static uint64_t accepted[3]; /* as JSON, as safetensors, as a tokenizer: a loop that never gets in tests little */
 
 /* Every value must be reachable and every string readable to its end. */
 static size_t walk(const json_value *v) {
@@ -49,9 +51,31 @@ static void try_safetensors(const uint8_t *data, size_t size) {
   safetensors_close(f);
 }
 
+/* What was accepted must take any text, and name all the ids it gives. */
+static void try_tokenizer(const uint8_t *data, size_t size) {
+  static const char text[] = " It's 12345\r\n\n\te\xCC\x81 <|endoftext|> \xE4\xB8\xAD\xFF\x80 cafe\xCC\x81      x";
+  char err[64];
+  tokenizer *t = tokenizer_parse((const char *)data, size, err, sizeof err);
+  if (!t && *err == 0) abort();
+  for (int i = 0; t && i < 2; i++) {
+    int32_t *ids = NULL;
+    int64_t n = tokenizer_encode(t, i ? (const char *)data : text, i ? size / 8 : sizeof text, &ids);
+    for (int64_t k = 0; k < n; k++) {
+      size_t bytes;
+      const char *piece = tokenizer_token(t, ids[k], &bytes);
+      if (bytes == 0 || ids[k] >= tokenizer_size(t)) abort();
+      sink += (unsigned char)piece[bytes - 1];
+    }
+    free(ids);
+  }
+  accepted[2] += t != NULL;
+  tokenizer_free(t);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   try_json(data, size);
   try_safetensors(data, size);
+  try_tokenizer(data, size);
   return 0;
 }
 
@@ -73,11 +97,13 @@ static const char *const seeds[] = {
     ("{\"a\":" ENTRY("\"F32\"", "[2,1]", "[0,8]") ",\"b\":" ENTRY("\"I64\"", "[]", "[8,16]") "}"),
     ("{\"__metadata__\":{\"format\":\"pt\"},\"w\":" ENTRY("\"BF16\"", "[8]", "[0,16]") "}")};
 
-static const char *const tokens[] = {"\"",      "{",         "}",         "[",
-                                     "]",       ",",         ":",         "\\u",
-                                     "\\ud800", "-",         "0",         "9223372036854775807",
-                                     "1e999",   "\"shape\"", "\"dtype\"", "data_offsets",
-                                     "F64",     "\xF0\x9F",  "[[[[[[[["};
+static const char *const tokens[] = {"\"",      "{",           "}",         "[",
+                                     "]",       ",",           ":",         "\\u",
+                                     "\\ud800", "-",           "0",         "9223372036854775807",
+                                     "1e999",   "\"shape\"",   "\"dtype\"", "data_offsets",
+                                     "F64",     "\xF0\x9F",    "[[[[[[[[",  "null",
+                                     "true",    "\"type\":\"", "\\\\p{N}",  "(?:",
+                                     "|",       "*",           "{1,9}",     "\"\xC4\xA0 t\","};
 
 /* One to six edits: a byte, a bit, a cut, a repeat, a token. */
 static size_t mutate(uint8_t *p, size_t n, size_t room) {
@@ -105,6 +131,38 @@ static size_t mutate(uint8_t *p, size_t n, size_t room) {
   return n;
 }
 
+/* Letters for letters and digits for digits, mostly: it stays JSON, but says something else. */
+static size_t mutate_gently(uint8_t *p, size_t n, size_t room) {
+  if (next() % 4 == 0) return mutate(p, n, room);
+  for (uint64_t edits = 1 + next() % 3; edits; edits--) {
+    size_t at = (size_t)(next() % n);
+    while (at < n && !isalnum(p[at])) at++;
+    if (at < n) p[at] = (uint8_t)(isdigit(p[at]) ? '0' + next() % 10 : (isupper(p[at]) ? 'A' : 'a') + next() % 26);
+  }
+  return n;
+}
+
+/* A tokenizer.json: an edit in its list of merges does little harm, so half of them are in its first part. */
+static void tokenizer_round(void) {
+  static const char *const names[] = {"gpt2", "neox", "llama3", "prefix"};
+  char path[600], err[200];
+  snprintf(path, sizeof path, TEST_DATA "/tokenizers/%s.json", names[next() % (sizeof names / sizeof *names)]);
+  size_t n, part, rest, room = (size_t)1 << 16;
+  char *text = file_read(path, room, &n, err, sizeof err);
+  uint8_t *edited = malloc(2 * room);
+  if (!text || !edited) exit(printf("FAILED fuzz_readers: %s\n", text ? "out of memory" : err));
+  part = next() % 2 ? n : n / 6;
+  rest = n - part;
+  memcpy(edited, text, part);
+  size_t size = mutate_gently(edited, part, room);
+  memcpy(edited + size, text + part, rest);
+  uint8_t *exact = realloc(edited, size + rest + 1);
+  if (!exact) exit(1);
+  try_tokenizer(exact, size + rest);
+  free(exact);
+  free(text);
+}
+
 static void one_round(void) {
   enum { ROOM = 4096 };
   uint8_t buffer[ROOM];
@@ -125,11 +183,15 @@ static void one_round(void) {
 int main(int argc, char **argv) {
   state = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
   uint64_t count = argc > 2 ? strtoull(argv[2], NULL, 0) : 200000;
-  for (uint64_t i = 0; i < count; i++) one_round();
+  for (uint64_t i = 0; i < count; i++) {
+    one_round();
+    if (i % 4 == 0) tokenizer_round();
+  }
   /* Inputs that were accepted at all show that the loop gets past the first check; a fault ends the program. */
-  int ok = count < 1000 || (accepted[0] > 0 && accepted[1] > 0);
-  printf("fuzz_readers: %llu were JSON, %llu safetensors\n%llu passed, %d failed\n", (unsigned long long)accepted[0],
-         (unsigned long long)accepted[1], (unsigned long long)count, !ok);
+  int ok = count < 1000 || (accepted[0] > 0 && accepted[1] > 0 && accepted[2] > 0);
+  printf("fuzz_readers: %llu were JSON, %llu safetensors, %llu tokenizers\n%llu passed, %d failed\n",
+         (unsigned long long)accepted[0], (unsigned long long)accepted[1], (unsigned long long)accepted[2],
+         (unsigned long long)count, !ok);
   return !ok;
 }
 #endif
