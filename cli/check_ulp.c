@@ -181,7 +181,7 @@ static void check_exhaustively(group *g, sweep *s) {
     double *x;
     int64_t n = sweep_chunk(chunk, &x);
     if (s->ck->terminal && chunk % 16 == 0) {
-      printf("%s %5.1f%%\r", s->text, 100.0 * chunk / SWEEP_CHUNKS);
+      printf("%s %5.1f%%\r", s->text, 100.0 * chunk / (double)SWEEP_CHUNKS);
       fflush(stdout);
     }
     if (sweep_at(s, g, x, n) == 0) check_targets(g, s, AMBI_F32);

@@ -111,7 +111,7 @@ static void stain_view(const ambi_tensor *t, unsigned char *at, unsigned char by
 /* Bytes a slot needs before and after element 0 of its home. */
 static void slot_extent(const exec *e, int slot, size_t *front, size_t *back) {
   size_t origin = (size_t)values_origin(&e->t[slot]), span = (size_t)ambi_span(&e->t[slot]);
-  size_t end = e->offset[slot] + span - origin;
+  size_t end = (size_t)e->offset[slot] + span - origin;
   if (origin > *front) *front = origin;
   if (end > *back) *back = end;
 }

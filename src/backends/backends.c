@@ -3,4 +3,8 @@
 
 extern const backend cpu_backend, cuda_backend, ref_backend;
 
-const backend *const backends[] = {&cpu_backend, &cuda_backend, &ref_backend, NULL};
+const backend *const backends[] = {&cpu_backend,
+#if !defined(AMBI_NO_CUDA)
+                                   &cuda_backend,
+#endif
+                                   &ref_backend, NULL};

@@ -5,8 +5,16 @@
 #include "backends/cpu/isa.h"
 #include "backends/host.h"
 
-/* rmsnorm_avx2_f32, ...: every op in every instruction set and both arithmetics */
-#define OP_IN(isa, name) extern const cpu_kernel name##_##isa##_f32, name##_##isa##_f64;
+/* rmsnorm_avx2_f32, ...: every op in every instruction set and both arithmetics. Where code is to be small, the build
+ * may leave out kernels in f64 (an absent weak symbol is NULL): the references compute in f64 too. */
+#if defined(AMBI_COMPACT)
+#define MAY_BE_LEFT_OUT __attribute__((weak))
+#else
+#define MAY_BE_LEFT_OUT
+#endif
+#define OP_IN(isa, name)                      \
+  extern const cpu_kernel name##_##isa##_f32; \
+  extern const cpu_kernel name##_##isa##_f64 MAY_BE_LEFT_OUT;
 #if defined(__x86_64__)
 #define OP(kind, name) OP_IN(avx512, name) OP_IN(avx2, name) OP_IN(baseline, name)
 #elif defined(__aarch64__)
@@ -34,6 +42,10 @@ static const row kernels[ISA_COUNT][AMBI_KINDS] = {
 #include "ops/registry.def"
 };
 #undef OP
+
+extern const backend ref_backend;
+
+enum { PAST_CACHE = 1, BY_REFERENCE = 2 }; /* ambi_plan.choice */
 
 typedef struct {
   isa isa;
@@ -85,7 +97,14 @@ static const cpu_kernel *find_kernel(const ambi_device *dev, const problem *p) {
   return k && (is_backward(p) ? k->backward : k->forward) ? k : NULL;
 }
 
-static bool cpu_has_kernel(const ambi_device *dev, const problem *p) { return find_kernel(dev, p) != NULL; }
+static bool left_to_reference(const ambi_device *dev, const problem *p) {
+  const cpu_device *cpu = dev->impl;
+  return p->compute == AMBI_F64 && !kernels[cpu->isa][p->op.kind][1] && ref_backend.has_kernel(dev, p);
+}
+
+static bool cpu_has_kernel(const ambi_device *dev, const problem *p) {
+  return find_kernel(dev, p) != NULL || left_to_reference(dev, p);
+}
 
 /* Outputs that will not be found in the cache again are stored past it. */
 static bool outgrows(const problem *p, uint64_t cache) {
@@ -101,8 +120,12 @@ static ambi_status cpu_plan(ambi_device *dev, ambi_plan *plan) {
   const cpu_device *cpu = dev->impl;
   const problem *p = &plan->p;
   const cpu_kernel *k = find_kernel(dev, p);
+  if (!k) {
+    plan->choice = BY_REFERENCE;
+    return ref_backend.plan(dev, plan);
+  }
   plan->code = k;
-  plan->choice = outgrows(p, cpu->cache_bytes);
+  plan->choice = outgrows(p, cpu->cache_bytes) ? PAST_CACHE : 0;
   plan->workspace = k->workspace ? (k->workspace(p, &cpu->features) + 255) / 256 * 256 : 0;
   plan->accumulator = p->sums;
   snprintf(plan->kernel, sizeof plan->kernel, "%s.%s %s cpu/%s %s", p->def->info.name,
@@ -111,12 +134,12 @@ static ambi_status cpu_plan(ambi_device *dev, ambi_plan *plan) {
 }
 
 static ambi_status cpu_run(const ambi_plan *plan, ambi_stream *s, const ambi_buf *slots, ambi_buf workspace) {
-  (void)s;
+  if (plan->choice == BY_REFERENCE) return ref_backend.run(plan, s, slots, workspace);
   const cpu_device *cpu = plan->dev->impl;
   const cpu_kernel *k = plan->code;
   cpu_call c = {.p = &plan->p,
                 .workspace = host_address(workspace),
-                .stream = plan->choice != 0,
+                .stream = plan->choice == PAST_CACHE,
                 .features = &cpu->features,
                 .threads = cpu->threads};
   host_addresses(&plan->p, slots, c.at);

@@ -156,7 +156,7 @@ uint64_t gemm_workspace(const gemm_isa *isa, const cpu_features *f, const gemm_s
 /* Waking threads costs more than a small product. */
 static void spread(job *g, pool *threads, int64_t tasks, task_fn *fn) {
   enum { WORTH_WAKING = 1 << 18 }; /* multiplications */
-  if ((double)g->s.m * (double)g->s.n * (double)g->s.k >= WORTH_WAKING) {
+  if ((double)g->s.m * (double)g->s.n * (double)g->s.k >= (double)WORTH_WAKING) {
     pool_run(threads, tasks, fn, g);
     return;
   }

@@ -99,7 +99,7 @@ static inline void write_f16(uint16_t *d, int64_t stride, int64_t n, const real 
   for (; i < n; i++) d[i * stride] = f32_to_f16(narrow(v[i]));
 }
 
-static void read_reals(ambi_dtype t, const void *s, int64_t stride, int64_t n, real *out) {
+SHARED void read_reals(ambi_dtype t, const void *s, int64_t stride, int64_t n, real *out) {
   switch (t) {
     case AMBI_F32:
       read_f32(s, stride, n, out);
@@ -116,7 +116,7 @@ static void read_reals(ambi_dtype t, const void *s, int64_t stride, int64_t n, r
   }
 }
 
-static void write_reals(ambi_dtype t, void *d, int64_t stride, int64_t n, const real *v) {
+SHARED void write_reals(ambi_dtype t, void *d, int64_t stride, int64_t n, const real *v) {
   switch (t) {
     case AMBI_F32:
       write_f32(d, stride, n, v);
@@ -173,7 +173,7 @@ static inline real *strip_out(const strip *s, int64_t i, real *tile) {
   return is_direct(s) && !s->accumulate && !s->stream ? (real *)(void *)s->at + i : tile;
 }
 
-static void strip_put(const strip *s, int64_t i, int64_t n, const real *v) {
+SHARED void strip_put(const strip *s, int64_t i, int64_t n, const real *v) {
   char *at = strip_at(s, i);
   if (at == (const char *)v) return; /* computed in place */
   TILE_OF_REALS sum[TILE];
@@ -281,7 +281,7 @@ INLINE void view_put(int kind, const strip *s, int64_t i, int64_t n, out_view o)
 /* Whether every slot of the set that takes part is bf16; they must be dense along the strips. */
 static inline bool all_bf16(const cpu_call *c, uint32_t slots) {
   slots &= c->p->reads | c->p->writes;
-  bool all = AMBI_REAL == 32 && !(c->p->accumulates & slots);
+  bool all = HAS_BF16S && !(c->p->accumulates & slots);
   for (uint32_t m = slots; m; m &= m - 1) all = all && c->p->t[__builtin_ctz(m)].dtype == AMBI_BF16;
   return all;
 }

@@ -77,6 +77,9 @@ ambi_status isa_choose(const char *max, isa *out) {
 /* The part of the last-level cache a process can count on: servers report hundreds of megabytes that others share. */
 uint64_t cpu_cache_bytes(void) {
   const uint64_t most = UINT64_C(32) << 20;
+#if defined(__wasm__)
+  return most; /* there is no way to ask */
+#else
   unsigned long long kib = 0;
   FILE *f = fopen("/sys/devices/system/cpu/cpu0/cache/index3/size", "r");
   if (f) {
@@ -84,6 +87,7 @@ uint64_t cpu_cache_bytes(void) {
     fclose(f);
   }
   return kib && kib * 1024 < most ? kib * 1024 : most;
+#endif
 }
 
 int cpu_cores(void) {

@@ -29,6 +29,21 @@ typedef struct {
 #define JOIN3(a, b, c)  JOIN3_(a, b, c)
 #define CPU_KERNEL(op)  JOIN3(op, AMBI_ISA, AMBI_ARITHMETIC) /* rmsnorm_avx2_f32 */
 
+/* AMBI_COMPACT: code is downloaded, and its size is what counts.
+ *   HAS_BF16S  lines of bf16 are read and written as they lie; otherwise they go through tiles, as f16 does
+ *   SHARED     of functions in headers: one for all kernels of an arithmetic; otherwise each file has its own  */
+#if defined(AMBI_COMPACT)
+#define HAS_BF16S     0
+#define SHARED        __attribute__((weak))
+#define read_reals    CPU_KERNEL(read_reals)
+#define write_reals   CPU_KERNEL(write_reals)
+#define strip_put     CPU_KERNEL(strip_put)
+#define pointwise_run CPU_KERNEL(pointwise_run)
+#else
+#define HAS_BF16S (AMBI_REAL == 32)
+#define SHARED    static __attribute__((unused))
+#endif
+
 static inline int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }

@@ -8,7 +8,16 @@
 #include "backends/cpu/simd.h"
 
 /* A loop over n elements, a vector at a time: the body sees the index i and how many elements are `left` to it. Written
- * twice, so that whole vectors are handled without asking.                                                          */
+ * twice, so that whole vectors are handled without asking; once where code is to be small.                          */
+#if defined(AMBI_COMPACT)
+#define FOR_LANES(i, n, ...)                        \
+  do                                                \
+    for (int64_t i = 0; i < (n); i += VL) {         \
+      const int64_t left = (n)-i < VL ? (n)-i : VL; \
+      __VA_ARGS__                                   \
+    }                                               \
+  while (0)
+#else
 #define FOR_LANES(i, n, ...)         \
   do {                               \
     int64_t i = 0;                   \
@@ -21,6 +30,7 @@
       __VA_ARGS__                    \
     }                                \
   } while (0)
+#endif
 
 /* Asks for what lies a little further along: hardware alone does not keep wide vectors fed from memory. */
 enum { AHEAD = 2048 }; /* bytes */

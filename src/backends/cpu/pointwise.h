@@ -177,7 +177,7 @@ static inline bool repeats(const pointwise *w, int j) {
   return any && writes_slot(w->c->p, w->out[j]);
 }
 
-static inline void pointwise_run(const cpu_call *c, pointwise w) {
+SHARED void pointwise_run(const cpu_call *c, pointwise w) {
   const grid *g = &elementwise(c->p)->all;
   w.c = c;
   w.params[0] = (real)elementwise(c->p)->a;

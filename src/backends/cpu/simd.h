@@ -58,12 +58,17 @@ static inline void v_store_n(real *p, vr v, int64_t n) { _mm512_mask_storeu_ps(p
 static inline vr v_load_n(const real *p, int64_t n) { return _mm512_maskz_loadu_pd((__mmask8)((1u << n) - 1), p); }
 static inline void v_store_n(real *p, vr v, int64_t n) { _mm512_mask_storeu_pd(p, (__mmask8)((1u << n) - 1), v); }
 #else
-static inline vr v_load_n(const real *p, int64_t n) {
+#if defined(AMBI_COMPACT)
+#define RARELY static __attribute__((noinline, unused)) /* a call is shorter than what it does */
+#else
+#define RARELY static inline
+#endif
+RARELY vr v_load_n(const real *p, int64_t n) {
   vr v = {0};
   memcpy(&v, p, (size_t)n * sizeof(real));
   return v;
 }
-static inline void v_store_n(real *p, vr v, int64_t n) { memcpy(p, &v, (size_t)n * sizeof(real)); }
+RARELY void v_store_n(real *p, vr v, int64_t n) { memcpy(p, &v, (size_t)n * sizeof(real)); }
 #endif
 
 /* the first n lanes, the others zero or `other` */

@@ -52,8 +52,8 @@ static void backward_bf16s(const ce_job *j, int64_t row, int64_t target) { backw
 
 /* ---- tasks ------------------------------------------------------------------------------------------ */
 static void rows_task(void *context, int64_t task) {
-  static row_fn *const fns[2][2] = {
-      [REALS] = {forward_reals, backward_reals}, [BF16S] = {forward_bf16s, backward_bf16s}};
+  static row_fn *const fns[2][2] = {[REALS] = {forward_reals, backward_reals},
+                                    [BF16S] = {HAS_BF16S ? forward_bf16s : NULL, HAS_BF16S ? backward_bf16s : NULL}};
   const ce_job *j = context;
   const cpu_call *c = j->c;
   int64_t rows = rows_of(c->p)->rows.count, each = softmax_rows_each(rows, j->f.cols);

@@ -116,7 +116,7 @@ INLINE void forward_rows(const cpu_call *c, int64_t first, int count, int kind) 
 
 static void forward_group(const cpu_call *c, int64_t first, int count, int kind, column_sums *none) {
   (void)none;
-  if (kind == BF16S)
+  if (HAS_BF16S && kind == BF16S)
     forward_rows(c, first, count, BF16S);
   else
     forward_rows(c, first, count, REALS);
@@ -227,7 +227,7 @@ INLINE void backward_rows(const cpu_call *c, int64_t first, int count, int kind,
 static void backward_group(const cpu_call *c, int64_t first, int count, int kind, column_sums *sums) {
   real *dw = writes_slot(c->p, DW) ? sums->block : NULL;
   real *db = writes_slot(c->p, DB) ? sums->block + db_column(c->p) : NULL;
-  if (kind == BF16S)
+  if (HAS_BF16S && kind == BF16S)
     backward_rows(c, first, count, BF16S, dw, db);
   else
     backward_rows(c, first, count, REALS, dw, db);

@@ -97,7 +97,7 @@ INLINE void forward_rows(const cpu_call *c, int64_t first, int count, int kind) 
 
 static void forward_group(const cpu_call *c, int64_t first, int count, int kind, column_sums *none) {
   (void)none;
-  if (kind == BF16S)
+  if (HAS_BF16S && kind == BF16S)
     forward_rows(c, first, count, BF16S);
   else
     forward_rows(c, first, count, REALS);
@@ -190,7 +190,7 @@ INLINE void backward_rows(const cpu_call *c, int64_t first, int count, int kind,
 }
 
 static void backward_group(const cpu_call *c, int64_t first, int count, int kind, column_sums *dw) {
-  if (kind == BF16S)
+  if (HAS_BF16S && kind == BF16S)
     backward_rows(c, first, count, BF16S, dw->block);
   else
     backward_rows(c, first, count, REALS, dw->block);

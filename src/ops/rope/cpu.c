@@ -151,7 +151,7 @@ static void rotate_task(void *context, int64_t task) {
   int64_t first = task % blocks * ROWS, head = task / blocks % groups * each, batch = task / blocks / groups;
   int64_t last = min64(first + ROWS, r->length), heads = min64(head + each, r->heads.count);
   for (; head < heads; head++) {
-    if (k->kind == BF16S)
+    if (HAS_BF16S && k->kind == BF16S)
       rotate_head(k, t, batch, head, first, last, BF16S);
     else
       rotate_head(k, t, batch, head, first, last, REALS);

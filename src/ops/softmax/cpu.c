@@ -106,8 +106,8 @@ static void backward_reals(const cpu_call *c, int64_t row) { backward_row(c, row
 static void backward_bf16s(const cpu_call *c, int64_t row) { backward_row(c, row, BF16S); }
 
 static void task(void *context, int64_t task) {
-  static row_fn *const fns[2][2] = {
-      [REALS] = {forward_reals, backward_reals}, [BF16S] = {forward_bf16s, backward_bf16s}};
+  static row_fn *const fns[2][2] = {[REALS] = {forward_reals, backward_reals},
+                                    [BF16S] = {HAS_BF16S ? forward_bf16s : NULL, HAS_BF16S ? backward_bf16s : NULL}};
   const cpu_call *c = context;
   const rows_recipe *n = rows_of(c->p);
   int64_t each = softmax_rows_each(n->rows.count, n->cols), end = min64((task + 1) * each, n->rows.count);

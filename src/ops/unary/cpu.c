@@ -52,7 +52,7 @@ static const loops reals[AMBI_FUNCTIONS] = {
 #undef PUT
 
 /* ---- bf16, exact enough for that ------------------------------------------------------------------------------ */
-#if AMBI_REAL == 32
+#if HAS_BF16S
 #include "backends/cpu/math_half.h"
 #define FUNCTION(name) name##_bf16
 #define STORED         uint16_t

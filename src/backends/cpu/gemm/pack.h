@@ -8,7 +8,7 @@
 INLINE int64_t bytes_of(ambi_dtype t) { return t == AMBI_F64 ? 8 : t == AMBI_F32 ? 4 : 2; }
 
 /* What vectors of a dtype can be read as without staging: REALS or BF16S; -1: neither. */
-INLINE int kind_of(ambi_dtype t) { return t == REAL_DTYPE ? REALS : AMBI_REAL == 32 && t == AMBI_BF16 ? BF16S : -1; }
+INLINE int kind_of(ambi_dtype t) { return t == REAL_DTYPE ? REALS : HAS_BF16S && t == AMBI_BF16 ? BF16S : -1; }
 
 INLINE const char *piece_at(const gemm_piece *s, int64_t w, int64_t k) {
   return (const char *)s->data + (s->at_w[w] + s->at_k[k]) * bytes_of(s->dtype);

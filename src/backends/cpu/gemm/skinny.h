@@ -70,7 +70,7 @@ static void skinny_columns(int64_t m, const real *a, int64_t lda, const gemm_pie
         const char *from = b_at(b, min64(j + q, b->nw - 1), k);
         column[q] = kind >= 0 ? from : (const void *)stage_line(b->dtype, from, n, stage[q]);
       }
-      if (kind == BF16S)
+      if (HAS_BF16S && kind == BF16S)
         dot_all(BF16S, m, a + k, lda, column, n, c);
       else
         dot_all(REALS, m, a + k, lda, column, ceil_div(n, VL) * VL, c);
@@ -116,7 +116,7 @@ static void skinny_depth(int64_t m, const real *a, int64_t lda, const gemm_piece
       line[q] = kind >= 0 ? from : (const void *)stage_line(b->dtype, from, b->nw, stage[q]);
       if (k + q >= k1) line[q] = nothing;
     }
-    if (kind == BF16S)
+    if (HAS_BF16S && kind == BF16S)
       add_lines(BF16S, m, a + k, lda, line, b->nw, next, sum);
     else
       add_lines(REALS, m, a + k, lda, line, ceil_div(b->nw, VL) * VL, next, sum);

@@ -72,7 +72,7 @@ static void finish(const void *tile, const void *more, int64_t ld, const gemm_ta
   if (kind >= 0 && t->bias) read_reals(t->bias_dtype, t->bias, t->bias_col, NR, bias);
   if (kind == REALS)
     finish_whole(REALS, tile, more, t->bias ? bias : NULL, t);
-  else if (kind == BF16S)
+  else if (HAS_BF16S && kind == BF16S)
     finish_whole(BF16S, tile, more, t->bias ? bias : NULL, t);
   else
     finish_any(tile, more, ld, t);

@@ -1,0 +1,125 @@
+// ambi.js -- neural-network kernels that run forwards and backwards, in JavaScript.
+//
+//   const ambi = await load();
+//   const plan = ambi.plan({ op: 'rmsnorm', pass: 'backward', tensors: { x: [4, 8], w: [8] } });
+//   const { dx, dw } = plan.run({ x, w, dy });     // Float32Arrays; outputs that are not given are made
+//   plan.free();
+import { Buffer, dispose } from './buffers.js';
+import { dtypeNames, dtypeOf, dtypes, expectArray } from './dtypes.js';
+import { Plan } from './plan.js';
+import { readOps } from './reflect.js';
+import { AmbiError, fail, Wasm } from './wasm.js';
+
+export { AmbiError, Buffer, dtypeNames, Plan };
+
+/** A device of the module. It is closed when it was freed and the last plan on it is gone. */
+class Device {
+  #w;
+  #at;
+  #plans = 0;
+  #freed = false;
+
+  constructor(w, name) {
+    this.#w = w;
+    const text = new TextEncoder().encode(`${name}\0`);
+    w.scratch(text.length + 16, (at) => {
+      w.bytes(at + 8, text.length).set(text);
+      w.attempt('ambi_device_open', at + 8, 0, at);
+      this.#at = w.u32(at);
+    });
+  }
+
+  address() {
+    return this.#freed ? fail('the device was freed', 'no device') : this.#at;
+  }
+
+  info() {
+    const [w, L] = [this.#w, this.#w.layout];
+    return w.scratch(L.ambi_device_info, (at) => {
+      w.attempt('ambi_device_get_info', this.address(), at);
+      const text = (key) => w.string(w.u32(at + L[`ambi_device_info.${key}`]));
+      return { name: text('name'), isa: text('isa'), threads: w.u32(at + L['ambi_device_info.threads']) };
+    });
+  }
+
+  hold() {
+    this.#plans++;
+  }
+  drop() {
+    this.#plans--;
+    this.#closeIfUnused();
+  }
+  free() {
+    this.#freed = true;
+    this.#closeIfUnused();
+  }
+  #closeIfUnused() {
+    if (!this.#freed || this.#plans > 0 || this.#at === 0) return;
+    this.#w.call('ambi_device_close', this.#at);
+    this.#at = 0;
+  }
+}
+
+class Ambi {
+  #w;
+  #device;
+
+  constructor(w, name) {
+    this.#w = w;
+    this.#device = new Device(w, name);
+    const version = w.call('ambi_version');
+    this.version = [version / 10000, (version / 100) % 100, version % 100].map(Math.floor).join('.');
+    this.device = Object.freeze(this.#device.info());
+    this.ops = readOps(w);
+  }
+
+  /** Checks the description, chooses the kernel and the memory. Throws the library's sentence. */
+  plan(description) {
+    return new Plan(this.#w, this.ops, this.#device, description);
+  }
+
+  /** Elements that live in the module, so that runs need not copy them: of a length, or with an array's contents. */
+  buffer(dtype, contents) {
+    this.#device.address();
+    dtypeOf(dtype, 'buffer');
+    if (typeof contents === 'number') return new Buffer(this.#w, dtype, contents);
+    expectArray(contents, dtype, 'buffer');
+    return new Buffer(this.#w, dtype, contents.length).write(contents);
+  }
+
+  /** An array of one floating dtype as another: convert(bits, 'bf16', 'f32'). */
+  convert(array, from, to) {
+    const n = expectArray(array, from, 'convert').length;
+    const plan = this.plan({ op: 'cast', tensors: { x: { dtype: from, shape: [n] }, y: { dtype: to, shape: [n] } } });
+    try {
+      return plan.run({ x: array }).y;
+    } finally {
+      plan.free();
+    }
+  }
+
+  /** Bytes of memory the module has taken. It grows and never shrinks: what is freed is used again. */
+  get memoryBytes() {
+    return this.#w.memory.buffer.byteLength;
+  }
+
+  /** Closes the device: its plans and this object can no longer be used. */
+  free() {
+    this.#device.free();
+  }
+  [dispose]() {
+    this.free();
+  }
+}
+
+/**
+ * Loads the module and opens a device: 'cpu', or 'ref', the f64 reference.
+ * wasm: a URL, bytes or a WebAssembly.Module, where ambi.wasm does not lie beside this file.
+ */
+export async function load({ device = 'cpu', wasm = new URL('./ambi.wasm', import.meta.url) } = {}) {
+  if (typeof device !== 'string') fail('load: device: expected a name');
+  return new Ambi(await Wasm.instantiate(wasm), device);
+}
+
+/** Bytes of one element of a dtype. */
+export const dtypeBytes = (name) => dtypeOf(name, 'dtypeBytes') && dtypes[name].bytes;

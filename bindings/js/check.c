@@ -1,0 +1,17 @@
+/* check.c -- the program inside ambi-check.wasm: `ambi check` and `ambi info`, whose sources are those of cli/. */
+#include <stdio.h>
+#include <string.h>
+
+#include "commands.h"
+
+int main(int argc, char **argv) {
+  const char *name = argc > 1 ? argv[1] : "";
+  int rc = 2;
+  if (!strcmp(name, "check"))
+    rc = check_main(argc - 1, argv + 1);
+  else if (!strcmp(name, "info"))
+    rc = info_main(argc - 1, argv + 1);
+  else
+    fprintf(stderr, "usage: ambi check|info [OPTIONS]\n");
+  return fflush(stdout) != 0 && rc == 0 ? 1 : rc;
+}

@@ -1,0 +1,133 @@
+// wasm.js -- the module ambi.wasm: instance, memory, strings, the layout of its structs, and its error sentences.
+
+/** A failure, with the library's sentence: what was expected, what was given. */
+export class AmbiError extends Error {
+  /** @param {string} message @param {string} [status] the library's name of it: 'invalid', 'unsupported', .. */
+  constructor(message, status = 'invalid') {
+    super(message);
+    this.name = 'AmbiError';
+    this.status = status;
+  }
+}
+
+export const fail = (message, status) => {
+  throw new AmbiError(message, status);
+};
+
+const isURL = (x) => x instanceof URL || typeof x === 'string';
+
+/** The bytes behind a URL. Node's fetch reads no files, so those are read by its own module. */
+export async function readBytes(url) {
+  const at = new URL(url, typeof location === 'object' ? location.href : import.meta.url);
+  if (at.protocol === 'file:' && typeof process === 'object') {
+    const { readFile } = await import('node:fs/promises');
+    return readFile(at);
+  }
+  const response = await fetch(at);
+  if (!response.ok) fail(`${at.href} cannot be fetched: ${response.status}`, 'no device');
+  return response.arrayBuffer();
+}
+
+/** A WebAssembly.Module from what load() accepts: a URL, bytes, or a module. */
+export async function compile(source) {
+  const given = source instanceof Promise ? await source : source;
+  if (given instanceof WebAssembly.Module) return given;
+  const bytes = isURL(given) ? await readBytes(given) : given;
+  if (!ArrayBuffer.isView(bytes) && !(bytes instanceof ArrayBuffer)) fail('wasm: expected a URL, bytes or a module');
+  return WebAssembly.compile(bytes);
+}
+
+/** What the C library would ask of an operating system. There is none: each call answers "no such function" (52). */
+function imports(module) {
+  const all = {};
+  for (const { module: from, name } of WebAssembly.Module.imports(module)) (all[from] ??= {})[name] = () => 52;
+  return all;
+}
+
+const text = new TextDecoder();
+
+export class Wasm {
+  #view;
+  #dead = '';
+
+  constructor(instance) {
+    this.exports = instance.exports;
+    this.memory = instance.exports.memory;
+    this.exports._initialize();
+    this.layout = this.#readLayout();
+  }
+
+  static async instantiate(source) {
+    const module = await compile(source);
+    return new Wasm(await WebAssembly.instantiate(module, imports(module)));
+  }
+
+  /** The memory as it is now: growing it detaches older views. */
+  get view() {
+    if (this.#view?.buffer !== this.memory.buffer) this.#view = new DataView(this.memory.buffer);
+    return this.#view;
+  }
+
+  bytes(at, length) {
+    return new Uint8Array(this.memory.buffer, at, length);
+  }
+
+  u32(at) {
+    return this.view.getUint32(at, true);
+  }
+
+  /** A C string; null for a null pointer. */
+  string(at) {
+    if (at === 0) return null;
+    const all = new Uint8Array(this.memory.buffer);
+    return text.decode(all.subarray(at, all.indexOf(0, at)));
+  }
+
+  /** A C function by name. Pointers come back unsigned. A trap is a defect: nothing can be trusted after it. */
+  call(name, ...args) {
+    if (this.#dead) fail(this.#dead, 'device lost');
+    try {
+      const result = this.exports[name](...args);
+      return typeof result === 'number' ? result >>> 0 : result;
+    } catch (e) {
+      this.#dead = `${name}: the module trapped (${e.message}); this instance can no longer be used`;
+      return fail(this.#dead, 'device lost');
+    }
+  }
+
+  /** A C function that returns an ambi_status; throws its sentence. */
+  attempt(name, ...args) {
+    const status = this.call(name, ...args);
+    if (status !== 0) fail(this.string(this.call('ambi_error')), this.string(this.call('ambi_status_name', status)));
+  }
+
+  alloc(bytes, alignment = 16) {
+    const most = 2 ** 32 - 2 ** 17;
+    const rounded = Math.max(1, Math.ceil(bytes / alignment)) * alignment;
+    const at = rounded < most ? this.call('aligned_alloc', alignment, rounded) : 0;
+    return at || fail(`no memory for ${bytes} bytes: the module has ${this.memory.buffer.byteLength}`, 'no memory');
+  }
+
+  free(at) {
+    if (at && !this.#dead) this.call('free', at);
+  }
+
+  /** Calls use(pointer) with `bytes` zeroed bytes that are freed afterwards. */
+  scratch(bytes, use) {
+    const at = this.alloc(bytes);
+    try {
+      this.bytes(at, bytes).fill(0);
+      return use(at);
+    } finally {
+      this.free(at);
+    }
+  }
+
+  /** {'ambi_op.kind': 0, ..}: surface.c lists it. */
+  #readLayout() {
+    const layout = {};
+    let at = this.exports.ambi_js_layout() >>> 0;
+    for (; this.u32(at); at += 8) layout[this.string(this.u32(at))] = this.u32(at + 4);
+    return layout;
+  }
+}
