@@ -39,6 +39,9 @@ typedef struct {
 #define write_reals   CPU_KERNEL(write_reals)
 #define strip_put     CPU_KERNEL(strip_put)
 #define pointwise_run CPU_KERNEL(pointwise_run)
+#define product       CPU_KERNEL(product)
+#define product_into  CPU_KERNEL(product_into)
+#define product_add   CPU_KERNEL(product_add)
 #else
 #define HAS_BF16S (AMBI_REAL == 32)
 #define SHARED    static __attribute__((unused))

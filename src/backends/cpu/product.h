@@ -47,7 +47,7 @@ INLINE void set_tile(int nv, int64_t k, const real *a, int64_t lda, const real *
   UNROLL for (int i = 0; i < MR; i++) UNROLL for (int j = 0; j < nv; j++) v_store(c + i * ldc + j * VL, t[i][j]);
 }
 
-static inline void product(int64_t m, int64_t n, int64_t k, matrix a, matrix b, matrix c) {
+SHARED void product(int64_t m, int64_t n, int64_t k, matrix a, matrix b, matrix c) {
   int64_t lane = 0;
   for (; lane + (NV - 1) * VL < n; lane += NV * VL)
     for (int64_t i = 0; i < m; i += MR)
@@ -67,7 +67,7 @@ INLINE void into_tile(int nv, int64_t k, const real *a, int64_t lda, const real 
   }
 }
 
-static inline void product_into(int64_t m, int64_t n, int64_t k, matrix a, matrix b, real keep, matrix c) {
+SHARED void product_into(int64_t m, int64_t n, int64_t k, matrix a, matrix b, real keep, matrix c) {
   int64_t lane = 0;
   for (; lane + (NV - 1) * VL < n; lane += NV * VL)
     for (int64_t i = 0; i < m; i += MR)
@@ -96,7 +96,7 @@ INLINE void add_tile(int nv, int64_t k, const real *a, int64_t lda, const real *
 }
 
 /* keep: one number for each lane */
-static inline void product_add(int64_t m, int64_t n, int64_t k, matrix a, matrix b, const real *keep, const total *c) {
+SHARED void product_add(int64_t m, int64_t n, int64_t k, matrix a, matrix b, const real *keep, const total *c) {
   int64_t lane = 0, ld = c->sum.ld;
   for (; lane + (NV - 1) * VL < n; lane += NV * VL)
     for (int64_t i = 0; i < m; i += MR)
