@@ -49,15 +49,18 @@ static void broken(model_check *k, const char *what) {
 /* got (count) against the tensor of that name. */
 static void compare(model_check *k, const char *name, const double *got, int64_t count) {
   const safetensors_tensor *t = safetensors_find(k->expected, name);
-  double *want = t && t->count == count ? malloc((size_t)count * sizeof *want) : NULL;
+  const int wide = t && strcmp(t->dtype, "F64") == 0, known = wide || (t && strcmp(t->dtype, "F32") == 0);
+  double *want = known && t->count == count ? malloc((size_t)count * sizeof *want) : NULL;
   double error = 0, most = 0;
   if (!want) {
-    snprintf(k->err, sizeof k->err, t ? "%lld numbers were expected" : "not in expected.safetensors",
-             t ? (long long)t->count : 0LL);
+    snprintf(k->err, sizeof k->err,
+             t ? "expected.safetensors has %lld numbers of dtype %s; %lld of F32 or F64 are compared"
+               : "not in expected.safetensors",
+             t ? (long long)t->count : 0LL, t ? t->dtype : "", (long long)count);
     broken(k, name);
     return;
   }
-  model_values(strcmp(t->dtype, "F64") == 0 ? AMBI_F64 : AMBI_F32, t->data, want, count);
+  model_values(wide ? AMBI_F64 : AMBI_F32, t->data, want, count);
   for (int64_t i = 0; i < count; i++) {
     error = fmax(error, fabs(got[i] - want[i]));
     if (isnan(got[i])) error = INFINITY;
@@ -72,7 +75,7 @@ static void compare(model_check *k, const char *name, const double *got, int64_t
 
 static int read_ids(model_check *k) {
   const safetensors_tensor *t = safetensors_find(k->expected, "ids");
-  if (!t || strcmp(t->dtype, "I32") != 0 || t->ndim != 2 || t->shape[1] <= PROMPT)
+  if (!t || strcmp(t->dtype, "I32") != 0 || t->ndim != 2 || t->shape[0] < 1 || t->shape[1] <= PROMPT)
     return snprintf(k->err, sizeof k->err, "expected.safetensors has no \"ids\", i32 (rows, more than 8)"), 0;
   k->batch = t->shape[0];
   k->length = t->shape[1];

@@ -56,27 +56,32 @@ static int add_prompt(job *j, const char *prompt, uint64_t seed) {
   return 1;
 }
 
-/* Text up to a stop string; 1 when one was found. */
-static int meets_stop(const job *j, row *r) {
-  char *at = j->stop && *j->stop && r->text ? strstr(r->text, j->stop) : NULL;
-  if (at) r->bytes = (size_t)(at - r->text);
-  return at != NULL;
+/* Text up to a stop string that ends in the newest `fresh` bytes; 1 when one was found. The text may hold NULs. */
+static int meets_stop(const job *j, row *r, size_t fresh) {
+  const size_t length = j->stop ? strlen(j->stop) : 0;
+  if (length == 0) return 0;
+  for (size_t at = r->bytes > fresh + length ? r->bytes - fresh - length : 0; at + length <= r->bytes; at++) {
+    if (memcmp(r->text + at, j->stop, length) != 0) continue;
+    r->bytes = at;
+    return 1;
+  }
+  return 0;
 }
 
 static void take_token(job *j, row *r, int32_t token) {
   size_t bytes;
   const char *piece = tokenizer_token(j->o.tokens, token, &bytes);
-  char *grown = realloc(r->text, r->bytes + bytes + 1);
+  char *grown = token == tokenizer_eos(j->o.tokens) ? NULL : realloc(r->text, r->bytes + bytes + 1);
   r->ids[r->count++] = token;
-  if (token == tokenizer_eos(j->o.tokens) || !grown) {
+  if (!grown) { /* the end of the text, or no memory for more of it */
     r->done = 1;
     return;
   }
   r->text = grown;
   memcpy(grown + r->bytes, piece, bytes);
-  grown[r->bytes += bytes] = 0;
-  if (meets_stop(j, r) || r->count - r->prompted == j->tokens) r->done = 1;
-  if (j->stream && !r->done) fwrite(piece, 1, bytes, stdout), fflush(stdout);
+  r->bytes += bytes;
+  r->done = meets_stop(j, r, bytes) || r->count - r->prompted == j->tokens;
+  if (j->stream) fwrite(piece, 1, bytes, stdout), fflush(stdout);
 }
 
 /* ---- steps ---------------------------------------------------------------------------------------------- */
