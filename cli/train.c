@@ -67,6 +67,8 @@ static int choose_config(const arguments *a, const tokenizer *t, model_config *c
   while (s < SIZES && strcmp(sizes[s].name, a->size) != 0) s++;
   if (s == SIZES) return snprintf(err, n, "--size %s: there are tiny, small, 10m, 130m and 370m", a->size), 0;
   const int64_t layers = kind == LAYER_ATTENTION ? sizes[s].attention_layers : sizes[s].mamba_layers;
+  if (a->width > CONFIG_MAX_WIDTH || a->layers > CONFIG_MAX_LAYERS)
+    return snprintf(err, n, "--width is %d at most, --layers %d", CONFIG_MAX_WIDTH, CONFIG_MAX_LAYERS), 0;
   const int64_t ids = tokenizer_size(t), vocab = or_else(a->vocab, (ids + 63) / 64 * 64);
   if (vocab < ids)
     return snprintf(err, n, "--vocab %lld: the tokenizer has %lld ids", (long long)vocab, (long long)ids), 0;
@@ -107,7 +109,7 @@ static int exists(const char *path) {
 
 /* --out, or the first run-N that is not there yet; a run is never written over. */
 static int choose_folder(const arguments *a, char *out, size_t size, char *err, size_t n) {
-  char log[PATH];
+  char log[PATH], newest[PATH], why[PATH];
   if (a->resume) return snprintf(out, size, "%s", a->resume), 1;
   if (!a->out) {
     for (int i = 1; snprintf(out, size, "run-%d", i) > 0 && exists(out);) i++;
@@ -115,7 +117,7 @@ static int choose_folder(const arguments *a, char *out, size_t size, char *err, 
   }
   snprintf(out, size, "%s", a->out);
   if (snprintf(log, sizeof log, "%s/log.jsonl", a->out) >= PATH) return snprintf(err, n, "--out is too long"), 0;
-  if (!exists(log)) return 1;
+  if (!exists(log) || !training_newest(a->out, newest, sizeof newest, why, sizeof why)) return 1;
   return snprintf(err, n, "%s holds a run already: `--resume %s` goes on with it, another --out begins a new one",
                   a->out, a->out),
          0;
@@ -125,7 +127,10 @@ static int choose_folder(const arguments *a, char *out, size_t size, char *err, 
 
 static volatile int stop;
 static void on_signal(int number) {
-  if (stop) signal(number, SIG_DFL); /* a second one ends it at once */
+  if (stop) { /* a second one ends it at once */
+    signal(number, SIG_DFL);
+    raise(number);
+  }
   stop = 1;
 }
 
@@ -152,6 +157,12 @@ static int finish(const training *t, const training_result *r, char *err, size_t
   return 1;
 }
 
+/* Tokens of the text without a row in the embedding would be no numbers. */
+static int fits(const model_config *c, const tokenizer *t, char *err, size_t n) {
+  if (tokenizer_size(t) <= c->vocab) return 1;
+  return snprintf(err, n, "the tokenizer has %d ids, the model %lld", tokenizer_size(t), (long long)c->vocab), 0;
+}
+
 /* With the device, the text and the tokenizer there. */
 static int run(const arguments *a, ambi_device *dev, const tokenizer *t, const dataset *d, const char *from,
                const char *folder, char *err, size_t n) {
@@ -162,7 +173,7 @@ static int run(const arguments *a, ambi_device *dev, const tokenizer *t, const d
   char path[PATH];
   int ok = from ? snprintf(path, sizeof path, "%s/config.json", from) < PATH && config_read(path, &c, err, n)
                 : choose_config(a, t, &c, err, n);
-  ok = ok && model_create(&m, dev, &c, model_dtype(a->dtype), MODEL_TRAINS, err, n);
+  ok = ok && fits(&c, t, err, n) && model_create(&m, dev, &c, model_dtype(a->dtype), MODEL_TRAINS, err, n);
   ok = ok && (from ? checkpoint_load(&m, from, err, n) : model_init(&m, (uint64_t)a->o.seed, err, n));
   if (ok) {
     progress_begin(&p, a->o.steps, a->quiet);
@@ -180,6 +191,37 @@ static int run(const arguments *a, ambi_device *dev, const tokenizer *t, const d
   return ok;
 }
 
+/* Numbers of the command line, or of a checkpoint's training.json. */
+static int in_order(const training_options *o) {
+  const struct {
+    const char *name;
+    double v, least, most;
+  } rows[] = {{"batch", (double)o->batch, 1, 1 << 20},
+              {"seq", (double)o->length, 1, 1 << 24},
+              {"parts", (double)o->parts, 1, 1 << 20},
+              {"steps", (double)o->steps, 1, 1e12},
+              {"warmup", (double)o->warmup, 0, 1e12},
+              {"lr", o->lr, 0, 100},
+              {"min-lr", o->min_lr, 0, 1},
+              {"beta1", o->beta1, 0, 0.999999},
+              {"beta2", o->beta2, 0, 0.999999},
+              {"weight-decay", o->weight_decay, 0, 100},
+              {"clip", o->clip, 0, 1e30},
+              {"val", o->val, 0, 0.5},
+              {"log-every", (double)o->log_every, 0, 1e12},
+              {"eval-every", (double)o->eval_every, 0, 1e12},
+              {"eval-rows", (double)o->eval_rows, 1, 1 << 20},
+              {"sample-every", (double)o->sample_every, 0, 1e12},
+              {"sample-tokens", (double)o->sample_tokens, 1, 1 << 20},
+              {"save-every", (double)o->save_every, 0, 1e12}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    if (rows[i].v >= rows[i].least && rows[i].v <= rows[i].most) continue;
+    fprintf(stderr, "ambi train: --%s %g: it must be %g to %g\n", rows[i].name, rows[i].v, rows[i].least, rows[i].most);
+    return 0;
+  }
+  return 1;
+}
+
 /* Once: a model has many kernels. */
 static void notify(void *context, const char *what) {
   int *told = context;
@@ -193,7 +235,8 @@ static int train(arguments *a) {
   int told = 0;
   if (a->resume && (!training_newest(a->resume, from, sizeof from, err, sizeof err) ||
                     !run_file_resume(a->resume, from, &saved, &a->o, err, sizeof err)))
-    return complain(err);
+    return run_file_free(&saved), complain(err);
+  if (!in_order(&a->o)) return run_file_free(&saved), 2;
   if (a->resume) {
     a->dtype = saved.dtype;
     if (!a->tokenizer) a->tokenizer = saved.tokenizer;
@@ -209,6 +252,7 @@ static int train(arguments *a) {
   if (ok && ambi_device_open(a->device, &o, &dev) != AMBI_OK) ok = (snprintf(err, sizeof err, "%s", ambi_error()), 0);
   signal(SIGINT, on_signal);
   signal(SIGTERM, on_signal);
+  signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of the write */
   ok = ok && run(a, dev, t, &d, *from ? from : NULL, folder, err, sizeof err);
   if (dev) ambi_device_close(dev);
   dataset_free(&d);
@@ -219,36 +263,12 @@ static int train(arguments *a) {
 
 /* ---- options ------------------------------------------------------------------------------------------- */
 
-static int in_order(const training_options *o) {
-  const struct {
-    const char *name;
-    double v, least, most;
-  } rows[] = {{"batch", (double)o->batch, 1, 1 << 20},
-              {"seq", (double)o->length, 1, 1 << 24},
-              {"parts", (double)o->parts, 1, 1 << 20},
-              {"steps", (double)o->steps, 1, 1e12},
-              {"warmup", (double)o->warmup, 0, 1e12},
-              {"lr", o->lr, 0, 100},
-              {"min-lr", o->min_lr, 0, 1},
-              {"weight-decay", o->weight_decay, 0, 100},
-              {"clip", o->clip, 0, 1e30},
-              {"val", o->val, 0, 0.5},
-              {"sample-tokens", (double)o->sample_tokens, 1, 1 << 20}};
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    if (rows[i].v >= rows[i].least && rows[i].v <= rows[i].most) continue;
-    fprintf(stderr, "ambi train: --%s %g: it must be %g to %g\n", rows[i].name, rows[i].v, rows[i].least, rows[i].most);
-    return 0;
-  }
-  return 1;
-}
-
 int train_main(int argc, char **argv) {
   static arguments a;
   a = (arguments){.model = "mamba", .size = "tiny", .device = "cpu", .dtype = "f32"};
   a.o = (training_options){.batch = 8,
                            .length = 256,
                            .parts = 1,
-                           .steps = 600,
                            .warmup = -1,
                            .lr = 4e-3,
                            .min_lr = 0.1,
@@ -316,12 +336,11 @@ int train_main(int argc, char **argv) {
       options,
       NULL,
       MAX_FILES - 1};
-  const int64_t usual = a.o.steps;
+  a.o.steps = INT64_MIN; /* not given */
   int rc = options_parse(&spec, argc, argv, a.file);
   if (rc >= 0) return rc;
   a.o.recompute = a.recompute;
+  if (a.o.steps == INT64_MIN) a.o.steps = a.resume ? 0 : 600; /* 0: as the run has it */
   if (a.o.warmup < 0) a.o.warmup = a.o.steps / 20;
-  if (!in_order(&a.o)) return 2;
-  if (a.resume && a.o.steps == usual) a.o.steps = 0; /* as the run has it */
   return train(&a);
 }

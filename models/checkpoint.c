@@ -101,17 +101,27 @@ int checkpoint_load(model *m, const char *folder, char *err, size_t n) {
 
 static const char *const moment_prefix[2] = {"m.", "v."};
 
+/* A count of steps in the metadata. */
+static int read_count(const safetensors *f, const char *key, int64_t *count) {
+  const char *text = safetensors_metadata(f, key);
+  char *end;
+  if (!text || *text < '0' || *text > '9') return 0;
+  errno = 0;
+  *count = strtoll(text, &end, 10);
+  return *end == 0 && errno == 0 && *count < INT64_C(1) << 53;
+}
+
 int checkpoint_load_optimizer(optimizer *o, const char *folder, int64_t *step, char *err, size_t n) {
   char path[PATH], why[400] = "its metadata has no step";
   safetensors *f = open_in(folder, "optimizer.safetensors", path, err, n);
   if (!f) return 0;
-  const char *text = safetensors_metadata(f, "step");
-  int ok = text && *text >= '0' && *text <= '9';
-  *step = ok ? strtoll(text, NULL, 10) : 0;
+  int64_t updates = 0;
+  int ok = read_count(f, "step", step) && (read_count(f, "updates", &updates) || (updates = *step, 1));
   for (int64_t i = 0; ok && i < 2 * o->m->params.count; i++)
     ok = read_param(o->m, o->moments[i % 2], &o->m->params.param[i / 2], f, moment_prefix[i % 2], why, sizeof why);
   safetensors_close(f);
-  return ok ? optimizer_set(o, NUMBER_STEP, (double)*step) : explain(path, why, err, n);
+  if (ok && !optimizer_set(o, NUMBER_STEP, (double)updates)) ok = (snprintf(why, sizeof why, "%s", ambi_error()), 0);
+  return ok ? 1 : explain(path, why, err, n);
 }
 
 /* ---- writing ---------------------------------------------------------------------------------------- */
@@ -141,7 +151,8 @@ static int fill(void *context, size_t i, FILE *to, char *err, size_t n) {
 static int save_list(const source *s, int64_t step, const char *path, char *err, size_t n) {
   const size_t each = s->o ? 2 : 1, count = (size_t)s->m->params.count * each;
   safetensors_tensor *list = calloc(count, sizeof *list);
-  char(*names)[PARAM_NAME + 8] = calloc(count, sizeof *names), steps[24];
+  char(*names)[PARAM_NAME + 8] = calloc(count, sizeof *names), steps[24], updates[24];
+  double v[NUMBERS] = {0};
   if (!list || !names) {
     free(list);
     free(names);
@@ -156,8 +167,10 @@ static int save_list(const source *s, int64_t step, const char *path, char *err,
     list[i].bytes = (uint64_t)p->count * ambi_dtype_size(s->m->master);
   }
   snprintf(steps, sizeof steps, "%lld", (long long)step);
-  const char *const metadata[] = {"step", steps, NULL};
-  int ok = safetensors_save(path, list, count, metadata, fill, (void *)s, err, n);
+  int ok = !s->o || optimizer_get(s->o, v) || (snprintf(err, n, "%s", ambi_error()), 0);
+  snprintf(updates, sizeof updates, "%.0f", v[NUMBER_STEP]); /* fewer than steps when some were skipped */
+  const char *const metadata[] = {"step", steps, s->o ? "updates" : NULL, updates, NULL};
+  ok = ok && safetensors_save(path, list, count, metadata, fill, (void *)s, err, n);
   free(list);
   free(names);
   return ok;
@@ -175,18 +188,18 @@ void checkpoint_remove(const char *folder) {
   rmdir(folder);
 }
 
-static int copy_file(const char *from, const char *folder, char *err, size_t n) {
+/* Under the name by which it will be looked for, whatever it was called. */
+static int copy_tokenizer(const char *from, const char *folder, char *err, size_t n) {
   char path[PATH];
   size_t bytes;
-  const char *slash = strrchr(from, '/');
   char *data = file_read(from, (size_t)1 << 30, &bytes, err, n);
-  int ok = data && join(path, folder, slash ? slash + 1 : from, err, n) && file_write(path, data, bytes, err, n);
+  int ok = data && join(path, folder, "tokenizer.json", err, n) && file_write(path, data, bytes, err, n);
   free(data);
   return ok;
 }
 
 static int write_files(const model *m, const optimizer *o, int64_t step, const char *folder, const char *extra,
-                       const char *const *copies, char *err, size_t n) {
+                       const char *tokenizer, char *err, size_t n) {
   char path[PATH];
   const source weights = {m, NULL}, moments = {m, o};
   if (!folder_make(folder, err, n)) return 0;
@@ -197,21 +210,18 @@ static int write_files(const model *m, const optimizer *o, int64_t step, const c
   if (o && (!join(path, folder, "optimizer.safetensors", err, n) || !save_list(&moments, step, path, err, n))) return 0;
   if (extra && (!join(path, folder, "training.json", err, n) || !file_write(path, extra, strlen(extra), err, n)))
     return 0;
-  for (; copies && *copies; copies++) {
-    if (!copy_file(*copies, folder, err, n)) return 0;
-  }
-  return 1;
+  return !tokenizer || copy_tokenizer(tokenizer, folder, err, n);
 }
 
 int checkpoint_save(const model *m, const optimizer *o, int64_t step, const char *folder, const char *extra,
-                    const char *const *copies, char *err, size_t n) {
+                    const char *tokenizer, char *err, size_t n) {
   char draft[PATH];
   if (snprintf(draft, sizeof draft, "%s.part", folder) >= PATH)
     return snprintf(err, n, "%.100s..: the name is too long", folder), 0;
   checkpoint_remove(draft);
-  if (!write_files(m, o, step, draft, extra, copies, err, n)) return checkpoint_remove(draft), 0;
+  if (!write_files(m, o, step, draft, extra, tokenizer, err, n)) return checkpoint_remove(draft), 0;
   checkpoint_remove(folder); /* the same step, saved before */
-  if (rename(draft, folder) == 0) return 1;
+  if (rename(draft, folder) == 0 && file_settle(folder)) return 1;
   snprintf(err, n, "%s: %s", folder, strerror(errno));
   checkpoint_remove(draft);
   return 0;

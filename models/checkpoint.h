@@ -10,9 +10,10 @@
 int checkpoint_load(model *m, const char *folder, char *err, size_t n);
 /* Moments and steps from FOLDER/optimizer.safetensors. *step: steps done. */
 int checkpoint_load_optimizer(optimizer *o, const char *folder, int64_t *step, char *err, size_t n);
-/* o may be NULL. extra: text of FOLDER/training.json, or NULL; copies: files to go along (a tokenizer), NULL-ended. */
+/* o may be NULL. extra: text of FOLDER/training.json, or NULL; tokenizer: a file that becomes FOLDER/tokenizer.json, or
+ * NULL. */
 int checkpoint_save(const model *m, const optimizer *o, int64_t step, const char *folder, const char *extra,
-                    const char *const *copies, char *err, size_t n);
+                    const char *tokenizer, char *err, size_t n);
 
 void checkpoint_remove(const char *folder);
 

@@ -106,7 +106,7 @@ int config_check(const model_config *c, char *err, size_t n) {
   static int (*const check[LAYER_KINDS])(const model_config *, char *, size_t) = {check_mamba, check_mamba2,
                                                                                   check_attention};
   const range r[] = {{"vocabulary", c->vocab, 2, MOST},
-                     {"width", c->width, 1, 1 << 20},
+                     {"width", c->width, 1, CONFIG_MAX_WIDTH},
                      {"number of layers", c->layers, 1, CONFIG_MAX_LAYERS}};
   if (!in_range(r, sizeof r / sizeof *r, err, n)) return 0;
   if (!(c->eps > 0 && c->eps < 1)) {

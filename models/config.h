@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { CONFIG_MAX_LAYERS = 512 };
+enum { CONFIG_MAX_LAYERS = 512, CONFIG_MAX_WIDTH = 1 << 20 };
 typedef enum { LAYER_MAMBA = 0, LAYER_MAMBA2, LAYER_ATTENTION, LAYER_KINDS } layer_kind;
 
 typedef struct {

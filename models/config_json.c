@@ -177,6 +177,7 @@ static int read_root(const json_value *root, model_config *c, char *err, size_t 
       !meets(root, families[f].demands, err, n) || !read_rope(root, c, err, n))
     return 0;
   if (families[f].kind < 0 && !read_layers(root, c, err, n)) return 0;
+  if (c->width < 1 || c->width > CONFIG_MAX_WIDTH) return config_check(c, err, n); /* says so */
   if (!c->mamba.inner) c->mamba.inner = 2 * c->width;
   if (!c->mamba.rank) c->mamba.rank = (c->width + 15) / 16;
   if (!c->attention.kv_heads) c->attention.kv_heads = c->attention.heads;
@@ -244,7 +245,7 @@ int config_write(const char *path, const model_config *c, const char *dtype, cha
   if (families[f].kind == LAYER_ATTENTION)
     fprintf(out, "  \"rope_parameters\": {\"rope_theta\": %.17g, \"rope_type\": \"default\"},\n", c->attention.theta);
   if (families[f].kind == LAYER_MAMBA || families[f].kind == LAYER_MAMBA2)
-    fprintf(out, "  \"expand\": %g,\n", expansion(c));
+    fprintf(out, "  \"expand\": %.17g,\n", expansion(c));
   if (families[f].kind >= 0) fprintf(out, "  \"hidden_act\": \"silu\",\n");
   fprintf(out, "  \"dtype\": \"%s\"\n}\n", dtype);
   return file_commit(&draft, err, n);

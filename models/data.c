@@ -117,6 +117,8 @@ void dataset_row(const dataset *d, uint64_t seed, uint64_t row, int64_t length, 
     first = (int64_t)dice_below(&r, (uint64_t)(d->count - length));
     if (is_training(d, first, length + 1)) break;
   }
+  for (int64_t i = 0; i < d->count - length && !is_training(d, first, length + 1); i++) /* nearly none is */
+    first = (first + 1) % (d->count - length);
   take(d, first, length, tokens, targets);
 }
 

@@ -30,6 +30,10 @@ int model_create(model *m, ambi_device *dev, const model_config *c, ambi_dtype d
   *m = (model){.dev = dev, .config = *c, .dtype = dtype, .master = dtype == AMBI_F64 ? AMBI_F64 : AMBI_F32};
   if (!config_check(c, err, n)) return 0;
   if (!params_list(c, &m->params)) return snprintf(err, n, "out of memory"), 0;
+  if (m->params.size > PARAMS_MOST) {
+    params_free(&m->params);
+    return snprintf(err, n, "its dimensions make more than 2^44 parameters"), 0;
+  }
   int ok = ambi_stream_create(dev, NULL, &m->stream) == AMBI_OK;
   ok = ok && allocate(m, m->params.size, m->master, &m->weights) && clear(m, m->weights);
   if (dtype != m->master) ok = ok && allocate(m, m->params.decayed, dtype, &m->shorts);

@@ -146,7 +146,7 @@ static void place(param_list *list, int decays) {
     if (p->decays != decays) continue;
     if (p->offset == 0) list->size = (list->size + ALIGN - 1) / ALIGN * ALIGN;
     p->offset = list->size;
-    list->size += p->count;
+    if (list->size <= PARAMS_MOST) list->size += p->count; /* so the sum cannot overflow */
   }
   list->size = (list->size + ALIGN - 1) / ALIGN * ALIGN;
 }

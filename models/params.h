@@ -9,6 +9,7 @@
 #include "dice.h"
 
 enum { PARAM_NAME = 96 };
+#define PARAMS_MOST (INT64_C(1) << 44) /* elements of a list that is still a model */
 
 typedef enum { INIT_ZERO, INIT_ONE, INIT_NORMAL, INIT_OUT, INIT_A_LOG, INIT_DT_BIAS, INIT_RANK, INIT_CONV } param_init;
 
@@ -30,7 +31,7 @@ typedef struct {
   int64_t size, decayed; /* elements of all, and of the first part */
 } param_list;
 
-/* 0: no memory. */
+/* 0: no memory. A list whose size is beyond PARAMS_MOST is no model's. */
 int params_list(const model_config *c, param_list *list);
 void params_free(param_list *list);
 /* By its name, with the layer's prefix; NULL: none. */

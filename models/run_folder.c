@@ -181,7 +181,9 @@ static int64_t newest_below(const char *folder, int64_t below) {
 
 int training_newest(const char *folder, char *path, size_t size, char *err, size_t n) {
   int64_t v = newest_below(folder, INT64_MAX);
-  if (v < 0) return snprintf(err, n, "%s: there is no checkpoint in it to go on from", folder), 0;
+  if (v < 0)
+    return snprintf(err, n, "%s: there is no checkpoint in it to go on from; `--out %s` begins anew", folder, folder),
+           0;
   snprintf(path, size, "%s/checkpoint-%lld", folder, (long long)v);
   return 1;
 }
@@ -189,10 +191,9 @@ int training_newest(const char *folder, char *path, size_t size, char *err, size
 int run_save(run_folder *r, const training *t, const optimizer *o, int64_t step, const char *options, char *err,
              size_t n) {
   char path[PATH];
-  const char *copies[] = {t->tokenizer_file, NULL};
   if (!r->folder) return 1;
   snprintf(path, sizeof path, "%s/checkpoint-%lld", r->folder, (long long)step);
-  if (!checkpoint_save(t->m, o, step, path, options, copies, err, n)) return 0;
+  if (!checkpoint_save(t->m, o, step, path, options, t->tokenizer_file, err, n)) return 0;
   FILE *f = begin_line(r, "save", step);
   text_member(f, "path", path + strlen(r->folder) + 1, strlen(path) - strlen(r->folder) - 1);
   end_line(f);
@@ -205,6 +206,19 @@ int run_save(run_folder *r, const training *t, const optimizer *o, int64_t step,
   return 1;
 }
 
+/* What saves that were killed have left behind. */
+static void remove_drafts(const char *folder) {
+  char path[PATH];
+  DIR *d = opendir(folder);
+  for (struct dirent *e; d && (e = readdir(d));) {
+    const size_t length = strlen(e->d_name);
+    if (strncmp(e->d_name, "checkpoint-", 11) != 0 || length < 5 || strcmp(e->d_name + length - 5, ".part") != 0)
+      continue;
+    if (snprintf(path, sizeof path, "%s/%s", folder, e->d_name) < PATH) checkpoint_remove(path);
+  }
+  if (d) closedir(d);
+}
+
 /* ---- begin and end -------------------------------------------------------------------------------------- */
 
 int run_begin(run_folder *r, const training *t, int64_t step, double *before, char *err, size_t n) {
@@ -213,6 +227,7 @@ int run_begin(run_folder *r, const training *t, int64_t step, double *before, ch
   *before = 0;
   if (!t->folder) return 1;
   if (!folder_make(t->folder, err, n)) return 0;
+  remove_drafts(t->folder);
   char *options = training_options_text(&t->options);
   snprintf(path, sizeof path, "%s/config.json", t->folder);
   int ok = options && file_write(path, options, strlen(options), err, n);

@@ -22,6 +22,7 @@ typedef struct {
   double began;              /* seconds; of this call */
   double before;             /* seconds of the calls that this one goes on from */
   int64_t first, step;       /* steps done when it began, and now */
+  int64_t saved;             /* the step of the newest checkpoint; -1: none */
   int64_t skipped;           /* in a row */
   double mark_time;
   int64_t mark_step;
@@ -134,6 +135,7 @@ static int save(loop *l) {
   int ok = options && run_save(&l->run, l->t, &l->learn.o, l->step, options, l->err, l->n);
   if (!options) snprintf(l->err, l->n, "out of memory");
   free(options);
+  if (ok) l->saved = l->step;
   if (ok && l->t->hooks.say) {
     snprintf(text, sizeof text, "saved checkpoint-%lld", (long long)l->step);
     l->t->hooks.say(l->t->hooks.context, text);
@@ -150,6 +152,14 @@ static int occasions(loop *l) {
   return 1;
 }
 
+/* Tokens of a sample and of the prompt before it. */
+static int64_t room_to_speak(const loop *l) {
+  int32_t *ids = NULL;
+  const int64_t prompted = run_prompt(l->t->tokens, l->o.prompt, &ids);
+  free(ids);
+  return (prompted > 0 ? prompted : 1) + l->o.sample_tokens;
+}
+
 /* ---- the run ------------------------------------------------------------------------------------------ */
 
 static int prepare(loop *l, const char *from) {
@@ -164,8 +174,9 @@ static int prepare(loop *l, const char *from) {
   a.parts = 1;
   a.forward_only = 1;
   if (o->eval_every && !trainer_create(&l->judge, l->t->m, &a, l->err, l->n)) return 0;
-  if (o->sample_every && !generator_create(&l->speak, l->t->m, 1, o->length + o->sample_tokens, l->err, l->n)) return 0;
+  if (o->sample_every && !generator_create(&l->speak, l->t->m, 1, room_to_speak(l), l->err, l->n)) return 0;
   l->first = l->mark_step = l->step;
+  l->saved = from ? l->step : -1;
   return run_begin(&l->run, l->t, l->step, &l->before, l->err, l->n);
 }
 
@@ -187,7 +198,7 @@ static int go(loop *l) {
     if (!occasions(l)) return 0;
   }
   l->result->stopped = l->step < l->o.steps;
-  return l->result->stopped && l->o.save_every && l->step > l->first ? save(l) : 1;
+  return l->result->stopped && l->o.save_every && l->step != l->saved ? save(l) : 1;
 }
 
 static int profile(loop *l) {

@@ -75,7 +75,7 @@ int file_begin(file_draft *f, const char *path, char *err, size_t n) {
 }
 
 /* The rename itself must reach the disk too: it is an entry of the folder. */
-static int sync_folder(const char *path) {
+int file_settle(const char *path) {
   char *folder = strdup(path);
   if (!folder) return 0;
   char *slash = strrchr(folder, '/');
@@ -92,7 +92,7 @@ int file_commit(file_draft *f, char *err, size_t n) {
   int why = errno;
   if (fclose(f->to) != 0 && ok) ok = 0, why = errno;
   f->to = NULL;
-  if (ok && (rename(f->temporary, f->path) != 0 || !sync_folder(f->path))) ok = 0, why = errno;
+  if (ok && (rename(f->temporary, f->path) != 0 || !file_settle(f->path))) ok = 0, why = errno;
   if (!ok) {
     fail(f->path, strerror(why ? why : EIO), err, n);
     file_cancel(f);

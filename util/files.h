@@ -31,6 +31,9 @@ void file_cancel(file_draft *f);
 int files_below(const char *path, int (*visit)(void *context, const char *path, int named, char *err, size_t n),
                 void *context, char *err, size_t n);
 
+/* The entry of `path` in its folder reaches the disk; 0 and errno when it cannot. */
+int file_settle(const char *path);
+
 /* A folder and those above it; 1 when it is there afterwards. */
 int folder_make(const char *path, char *err, size_t n);
 
