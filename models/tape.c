@@ -94,6 +94,10 @@ value tape_view(tape *t, value v, const ambi_tensor *shape, int64_t element) {
   w.grad = w.shape;
   w.grad.dtype = t->view[v].grad.dtype;
   w.offset += (uint64_t)element * ambi_dtype_size(w.shape.dtype);
+  const storage *s = &t->store[w.store];
+  const int64_t span = ambi_span(&w.shape);
+  if (element < 0 || span < 0 || (!s->fixed && w.offset + (uint64_t)span > s->bytes))
+    return tape_fail(t, AMBI_INVALID, "a view reaches outside of the tensor it is a view of"), 0;
   return tape_add_view(t, w);
 }
 
@@ -204,6 +208,7 @@ ambi_status tape_run_step(const tape *t, int64_t i, ambi_stream *s) {
 }
 
 ambi_status tape_run(const tape *t, ambi_stream *s) {
+  if (t->status != AMBI_OK) return t->status;
   for (int64_t i = 0; i < t->steps; i++) {
     ambi_status status = tape_run_step(t, i, s);
     if (status != AMBI_OK) return status;

@@ -67,9 +67,20 @@ static int has_grad(const tape *t, value v) {
 }
 
 static void note_written(tape *t, value grad) {
-  if (!grad || !tape_grow(t, (void **)&t->grad, t->grads, &t->room_grads, sizeof *t->grad)) return;
+  if (!grad || was_written(t, grad) || !tape_grow(t, (void **)&t->grad, t->grads, &t->room_grads, sizeof *t->grad))
+    return;
   const view *g = &t->view[grad];
   t->grad[t->grads++] = (written){g->store, g->offset, region(&g->shape)};
+}
+
+/* Whether all of v's gradient was written, as far as the number of elements tells. */
+static int is_whole(const tape *t, value v) {
+  int32_t twin = t->store[t->view[v].store].twin;
+  int64_t elements = 0;
+  for (int64_t i = 0; i < t->grads; i++) {
+    if (t->grad[i].store == twin) elements += ambi_numel(&t->grad[i].region);
+  }
+  return elements >= ambi_numel(&t->view[v].shape);
 }
 
 /* ---- doing a segment again ------------------------------------------------------------------------- */
@@ -125,26 +136,56 @@ static int in_place_of(const tape *t, const record *r, const ambi_op_info *info,
   return -1;
 }
 
+/* How often the ops first .. before `end` look at a storage, and write to it. */
+typedef struct {
+  int64_t reads, writes;
+} touches;
+static touches touches_of(const tape *t, int32_t store, int64_t first, int64_t end) {
+  touches n = {0, 0};
+  for (int64_t i = first; i < end; i++) {
+    const record *r = &t->record[i];
+    const ambi_op_info *info = ambi_op_get_info(r->op.kind);
+    for (int k = 0; k < info->slots; k++) {
+      if (!r->io[k] || t->view[r->io[k]].store != store) continue;
+      if (info->slot[k].flags & AMBI_SLOT_OUTPUT)
+        n.writes++;
+      else
+        n.reads++;
+    }
+  }
+  return n;
+}
+
+/* Whether dx is read, by the one op that made x, before anything can be added to it or to dresidual: op `at` is the
+ * only one that uses x, and nothing from the maker of x on uses the residual but op `at`. */
+static int is_used_up(const tape *t, int32_t x, int32_t residual, int64_t at) {
+  int64_t maker = at - 1;
+  while (maker >= 0 && touches_of(t, x, maker, maker + 1).writes == 0) maker--;
+  const touches of_x = touches_of(t, x, 0, at), of_residual = touches_of(t, residual, maker < 0 ? 0 : maker, at);
+  return maker >= 0 && of_x.reads == 0 && of_x.writes == 1 && of_residual.reads + of_residual.writes == 0;
+}
+
 /* dx and dresidual of a norm are the same numbers: where they have the same form, one buffer serves both. By the time
  * more is added to dresidual (by ops before the one that made x), dx has been used up. */
-static int share_residual(tape *t, const record *r) {
+static int share_residual(tape *t, const record *r, int64_t at) {
   enum { X = AMBI_RMSNORM_X, RESIDUAL = AMBI_RMSNORM_RESIDUAL };
   if (r->op.kind != AMBI_RMSNORM || !r->io[RESIDUAL]) return 0;
   const view *x = &t->view[r->io[X]], *s = &t->view[r->io[RESIDUAL]];
   if (!x->needs_grad || !s->needs_grad || x->grad.dtype != s->grad.dtype || !same_view(&x->grad, &s->grad)) return 0;
   if (x->offset || s->offset || t->store[s->store].twin || t->store[x->store].twin) return 0;
   if (t->store[x->store].bytes != t->store[s->store].bytes || x->store == s->store) return 0;
+  if (!is_used_up(t, x->store, s->store, at)) return 0;
   int32_t from = x->store, to = s->store, twin = twin_of(t, from);
   t->store[to].twin = twin;
   return 1;
 }
 
-/* The gradient of the logits takes their place: nothing needs them any more, and they are the largest thing there is.
- */
+/* The gradient of the logits takes their place when nothing else needs them: they are the largest thing there is. */
 static void reuse_logits(tape *t, const record *r) {
   if (r->op.kind != AMBI_CROSS_ENTROPY) return;
-  storage *s = &t->store[t->view[r->io[AMBI_CE_LOGITS]].store];
-  if (!s->kept && !s->fixed && !s->twin) s->twin = t->view[r->io[AMBI_CE_LOGITS]].store;
+  const int32_t at = t->view[r->io[AMBI_CE_LOGITS]].store;
+  storage *s = &t->store[at];
+  if (!s->kept && !s->fixed && !s->twin && touches_of(t, at, 0, t->records).reads == 1) s->twin = at;
 }
 
 /* Gradients that arrive; 0 when none does. */
@@ -153,6 +194,8 @@ static int arriving(tape *t, const record *r, const ambi_op_info *info, ambi_op 
   for (int i = 0; i < info->slots; i++) {
     uint32_t flags = info->slot[i].flags;
     if (!(flags & AMBI_SLOT_OUTPUT) || (flags & AMBI_SLOT_NO_GRAD) || !r->io[i] || !has_grad(t, r->io[i])) continue;
+    if (!is_whole(t, r->io[i]))
+      tape_fail(t, AMBI_INVALID, "%s: only a part of the gradient of its %s is there", info->name, info->slot[i].name);
     value g = grad_of(t, r->io[i]);
     slot[AMBI_GRAD(i)] = g;
     op->grad[i] = t->view[g].shape;
@@ -161,9 +204,18 @@ static int arriving(tape *t, const record *r, const ambi_op_info *info, ambi_op 
   return any;
 }
 
+/* One op cannot add to a gradient what it writes there itself. */
+static int is_twice(const tape *t, const value *slot, value grad) {
+  for (int i = AMBI_MAX_PRIMALS; i < AMBI_SLOTS; i++) {
+    const view *w = &t->view[slot[i]], *g = &t->view[grad];
+    if (slot[i] && slot[i] != grad && w->store == g->store && w->offset == g->offset) return 1;
+  }
+  return 0;
+}
+
 /* Gradients that leave: which, where, and whether they are added to what is there. */
-static void leaving(tape *t, const record *r, const ambi_op_info *info, ambi_op *op, value *slot) {
-  int shared = share_residual(t, r);
+static void leaving(tape *t, const record *r, int64_t at, const ambi_op_info *info, ambi_op *op, value *slot) {
+  int shared = share_residual(t, r, at);
   reuse_logits(t, r);
   for (int i = 0; i < info->slots; i++) {
     if ((info->slot[i].flags & (AMBI_SLOT_OUTPUT | AMBI_SLOT_NO_GRAD)) || !r->io[i]) continue;
@@ -174,19 +226,23 @@ static void leaving(tape *t, const record *r, const ambi_op_info *info, ambi_op 
     op->grad[i] = t->view[g].shape;
     op->want |= AMBI_BIT(i);
     if (in_place_of(t, r, info, i) >= 0) continue;
+    if (is_twice(t, slot, g))
+      tape_fail(t, AMBI_INVALID, "%s: the gradient of its %s overlaps another of its gradients", info->name,
+                info->slot[i].name);
     if (was_written(t, g) || (t->accumulate && t->store[v.store].fixed)) op->accumulate |= AMBI_BIT(i);
     note_written(t, g);
   }
 }
 
-static void differentiate(tape *t, const record *r) {
+/* Op `at` of those that were written. */
+static void differentiate(tape *t, const record *r, int64_t at) {
   const ambi_op_info *info = ambi_op_get_info(r->op.kind);
   ambi_op op = r->op;
   value slot[AMBI_SLOTS] = {0};
   op.pass = AMBI_BACKWARD;
   op.want = op.accumulate = 0;
   if (!info->backward || !arriving(t, r, info, &op, slot)) return;
-  leaving(t, r, info, &op, slot);
+  leaving(t, r, at, info, &op, slot);
   if (!op.want || t->status != AMBI_OK) return;
   for (int i = 0; i < info->slots; i++) {
     slot[i] = mapped(t, r->io[i]);
@@ -207,6 +263,6 @@ void tape_backward(tape *t, value loss, value dloss) {
     if (again && r.segment != again) segment_done(t);
     if (r.segment && r.segment != again) segment_again(t, i);
     again = r.segment;
-    differentiate(t, &r);
+    differentiate(t, &r, i);
   }
 }
