@@ -16,7 +16,7 @@
 #include "options.h"
 
 enum { ERR = 400 };
-static const size_t text_most = (size_t)1 << 34; /* as `ambi train` reads */
+static const size_t text_most = SIZE_MAX / 4;
 
 /* "-" is standard input. */
 static char *read_text(const char *path, size_t *bytes, char *err) {

@@ -4,6 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+void *array_grow(void *old, size_t *room, size_t least, size_t element) {
+  size_t more = *room ? 2 * *room : least;
+  void *array = more < SIZE_MAX / 2 / element ? realloc(old, more * element) : NULL;
+  if (array) *room = more;
+  return array;
+}
+
 /* ---- arena ------------------------------------------------------------------------------------------------------ */
 
 struct arena_block {

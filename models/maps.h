@@ -4,6 +4,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* An array with room for one more than it is full with: twice the room (at first `least`). NULL: no memory, and the old
+ * one is still there. */
+void *array_grow(void *old, size_t *room, size_t least, size_t element);
+
 /* Strings that live until the arena goes. */
 typedef struct arena_block arena_block;
 typedef struct {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "../util/utf8.h"
+#include "maps.h"
 #include "unicode.h"
 
 typedef struct {
@@ -132,11 +133,9 @@ typedef struct {
 
 static int push(state *s, uint32_t c) {
   if (s->used == s->room) {
-    size_t room = s->room ? 2 * s->room : 64;
-    element *more = realloc(s->run, room * sizeof *more);
+    element *more = array_grow(s->run, &s->room, 64, sizeof *more);
     if (!more) return 0;
     s->run = more;
-    s->room = room;
   }
   s->run[s->used] = (element){c, mark_class(c), s->used};
   s->used++;

@@ -26,11 +26,9 @@ static int32_t child_of(const added_set *s, int32_t parent, unsigned char byte) 
 
 static int32_t make_child(added_set *s, int32_t parent, unsigned char byte) {
   if (s->used == s->room) {
-    size_t room = s->room ? 2 * s->room : 64;
-    trie_node *more = room < INT32_MAX ? realloc(s->nodes, room * sizeof *more) : NULL;
+    trie_node *more = s->room < INT32_MAX / 2 ? array_grow(s->nodes, &s->room, 64, sizeof *more) : NULL;
     if (!more) return -1;
     s->nodes = more;
-    s->room = room;
   }
   int32_t at = (int32_t)s->used++, *link = parent < 0 ? &s->first[byte] : &s->nodes[parent].child;
   s->nodes[at] = (trie_node){.child = -1, .sibling = *link, .token = -1, .byte = byte};

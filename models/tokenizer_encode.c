@@ -48,11 +48,9 @@ static int reserve(encoder *e, size_t more) {
 
 static int heap_push(encoder *e, uint64_t key) {
   if (e->heap_used == e->heap_room) {
-    size_t room = e->heap_room ? 2 * e->heap_room : 256;
-    uint64_t *more = realloc(e->heap, room * sizeof *more);
+    uint64_t *more = array_grow(e->heap, &e->heap_room, 256, sizeof *more);
     if (!more) return 0;
     e->heap = more;
-    e->heap_room = room;
   }
   size_t i = e->heap_used++;
   for (; i > 0 && e->heap[(i - 1) / 2] > key; i = (i - 1) / 2) e->heap[i] = e->heap[(i - 1) / 2];

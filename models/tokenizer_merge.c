@@ -16,11 +16,9 @@ static int comes_first(const train_state *s, queue_entry a, queue_entry b) {
 
 static int queue_push(train_state *s, queue_entry e) {
   if (s->queued == s->queue_room) {
-    size_t room = s->queue_room ? 2 * s->queue_room : 1024;
-    queue_entry *more = realloc(s->queue, room * sizeof *more);
+    queue_entry *more = array_grow(s->queue, &s->queue_room, 1024, sizeof *more);
     if (!more) return 0;
     s->queue = more;
-    s->queue_room = room;
   }
   size_t i = s->queued++;
   for (; i > 0 && comes_first(s, e, s->queue[(i - 1) / 2]); i = (i - 1) / 2) s->queue[i] = s->queue[(i - 1) / 2];
@@ -47,11 +45,9 @@ static train_pair *pair_of(train_state *s, int32_t left, int32_t right) {
   int64_t at = pair_map_get(&s->index, pair_key(left, right));
   if (at >= 0) return &s->pairs[at];
   if (s->n_pairs == s->pair_room) {
-    size_t room = s->pair_room ? 2 * s->pair_room : 1024;
-    train_pair *more = realloc(s->pairs, room * sizeof *more);
+    train_pair *more = array_grow(s->pairs, &s->pair_room, 1024, sizeof *more);
     if (!more) return NULL;
     s->pairs = more;
-    s->pair_room = room;
   }
   if (!pair_map_put(&s->index, pair_key(left, right), (int64_t)s->n_pairs)) return NULL;
   s->pairs[s->n_pairs] = (train_pair){.left = left, .right = right, .step = -1};
@@ -61,11 +57,9 @@ static train_pair *pair_of(train_state *s, int32_t left, int32_t right) {
 /* It grows in this step: for the queue. */
 static int note(train_state *s, train_pair *p) {
   if (s->n_grown == s->grown_room) {
-    size_t room = s->grown_room ? 2 * s->grown_room : 1024;
-    int64_t *more = realloc(s->grown, room * sizeof *more);
+    int64_t *more = array_grow(s->grown, &s->grown_room, 1024, sizeof *more);
     if (!more) return 0;
     s->grown = more;
-    s->grown_room = room;
   }
   p->step = s->step;
   s->grown[s->n_grown++] = p - s->pairs;
@@ -91,11 +85,9 @@ static int more_of(train_state *s, int32_t left, int32_t right, int32_t word) {
   if (p->step != s->step && !note(s, p)) return 0;
   if (p->n_words && p->words[p->n_words - 1] == word) return 1;
   if (p->n_words == p->room) {
-    size_t room = p->room ? 2 * p->room : 4;
-    int32_t *more = realloc(p->words, room * sizeof *more);
+    int32_t *more = array_grow(p->words, &p->room, 4, sizeof *more);
     if (!more) return 0;
     p->words = more;
-    p->room = room;
   }
   p->words[p->n_words++] = word;
   return 1;

@@ -41,11 +41,9 @@ void tokenizer_trainer_free(tokenizer_trainer *r) {
 
 static int new_word(tokenizer_trainer *r, const char *word, size_t n) {
   if (r->n_words == r->room) {
-    size_t room = r->room ? 2 * r->room : 1024;
-    void *more = room < INT32_MAX ? realloc(r->words, room * sizeof *r->words) : NULL;
+    void *more = r->room < INT32_MAX / 2 ? array_grow(r->words, &r->room, 1024, sizeof *r->words) : NULL;
     if (!more) return 0;
     r->words = more;
-    r->room = room;
   }
   const char *text = arena_copy(&r->strings, word, n);
   if (!text || !text_map_put(&r->known, text, n, (int64_t)r->n_words)) return 0;
@@ -89,7 +87,8 @@ typedef struct {
   size_t *lengths;
   int32_t (*merges)[2];
   int32_t count, room;
-  int32_t merge_count, merge_room;
+  int32_t merge_count;
+  size_t merge_room;
 } vocabulary;
 
 /* Its id, a new one unless there is a token of these bytes; -1: no memory. */
@@ -122,12 +121,10 @@ static int begin_vocabulary(vocabulary *v, int32_t room, int special) {
 }
 
 static int add_merge(vocabulary *v, int32_t left, int32_t right) {
-  if (v->merge_count == v->merge_room) {
-    int32_t room = v->merge_room + v->merge_room / 2 + 1024;
-    void *more = realloc(v->merges, (size_t)room * sizeof *v->merges);
+  if ((size_t)v->merge_count == v->merge_room) {
+    void *more = array_grow(v->merges, &v->merge_room, 1024, sizeof *v->merges);
     if (!more) return 0;
     v->merges = more;
-    v->merge_room = room;
   }
   v->merges[v->merge_count][0] = left;
   v->merges[v->merge_count++][1] = right;

@@ -103,7 +103,7 @@ def main():
         t = Tokenizer.from_str(text)
         ids[make.__name__] = {"around_nothing": t.encode("").ids,
                               "ids": [t.encode(s, add_special_tokens=False).ids for s in TEXTS]}
-    doc = {"made_by": "tokenizers " + tokenizers.__version__, "texts": TEXTS, "tokenizers": ids}
+    doc = {"made_by": "tokenizers " + tokenizers.__version__, "corpus": CORPUS, "texts": TEXTS, "tokenizers": ids}
     with open(os.path.join(FOLDER, "cases.json"), "w", encoding="utf-8") as f:
         f.write(json.dumps(doc, separators=(",", ":")).replace("]],", "]],\n").replace("],[", "],\n[") + "\n")
 

@@ -15,17 +15,9 @@
 #include "../models/unicode.h"
 #include "../util/files.h"
 #include "../util/json.h"
+#include "test.h"
 
-static int passed, failed;
-
-static void expect(int ok, const char *what, const char *detail) {
-  if (ok) {
-    passed++;
-  } else {
-    failed++;
-    printf("FAILED %s: %s\n", what, detail);
-  }
-}
+static void expect(int ok, const char *what, const char *detail) { CHECK(ok, "%s: %s", what, detail); }
 
 static tokenizer *open_data(const char *name) {
   char path[600], err[300] = "";
@@ -72,12 +64,18 @@ static void test_around(const tokenizer *t, const char *name, const json_value *
   expect(same, name, "what is put around a text");
 }
 
-static void test_package(void) {
+static json_doc *read_cases(void) {
   char err[300];
   size_t bytes;
   char *json = file_read(TEST_DATA "/tokenizers/cases.json", 1 << 24, &bytes, err, sizeof err);
   json_doc *doc = json ? json_parse(json, bytes, err, sizeof err) : NULL;
   if (!doc) expect(0, "cases.json", err);
+  free(json);
+  return doc;
+}
+
+static void test_package(void) {
+  json_doc *doc = read_cases();
   const json_value *all = doc ? json_get(json_root(doc), "tokenizers") : NULL;
   for (const json_value *f = all ? all->child : NULL; f; f = f->next) {
     tokenizer *t = open_data(f->key);
@@ -89,7 +87,6 @@ static void test_package(void) {
     tokenizer_free(t);
   }
   json_free(doc);
-  free(json);
 }
 
 static void test_ends(void) {
@@ -380,6 +377,48 @@ static void test_training(void) {
   expect(!train_on("x", INT32_MAX, 0, err, sizeof err) && strstr(err, "vocabulary"), "training", "too many tokens");
 }
 
+/* The package learned gpt2.json from this text: the same tokens, in the same order. */
+static void test_same_training(void) {
+  json_doc *doc = read_cases();
+  const char *corpus = doc ? json_text(json_get(json_root(doc), "corpus")) : NULL;
+  char err[200] = "";
+  tokenizer *want = open_data("gpt2"), *t = corpus ? train_on(corpus, 400, 0, err, sizeof err) : NULL;
+  expect(t && want && tokenizer_size(t) == tokenizer_size(want), "training as the package does", err);
+  for (int32_t i = 0; t && want && i < tokenizer_size(want); i++) {
+    size_t n, m;
+    const char *a = tokenizer_token(t, i, &n), *b = tokenizer_token(want, i, &m);
+    CHECK(n == m && memcmp(a, b, n) == 0, "token %d is '%.*s', not '%.*s'", i, (int)n, a, (int)m, b);
+  }
+  tokenizer_free(t);
+  tokenizer_free(want);
+  json_free(doc);
+}
+
+/* The order of the texts does not matter. */
+static void test_order(void) {
+  static const char *const texts[] = {"the cat sat on the mat\n", "that hat, that cat\n", "a mat for a rat\n"};
+  tokenizer *t[2] = {NULL, NULL};
+  for (size_t k = 0; k < 2; k++) {
+    tokenizer_trainer *r = tokenizer_trainer_new();
+    const tokenizer_training o = {.vocabulary = 290};
+    for (size_t i = 0; r && i < 3; i++) {
+      const char *text = texts[k ? 2 - i : i];
+      expect(tokenizer_trainer_add(r, text, strlen(text)), "training", text);
+    }
+    t[k] = r ? tokenizer_trainer_finish(r, &o, NULL, 0) : NULL;
+    tokenizer_trainer_free(r);
+  }
+  int32_t size = t[0] ? tokenizer_size(t[0]) : 0;
+  expect(size > 270 && t[1] && tokenizer_size(t[1]) == size, "training", "in another order");
+  for (int32_t i = 0; t[0] && t[1] && i < size; i++) {
+    size_t n, m;
+    const char *a = tokenizer_token(t[0], i, &n), *b = tokenizer_token(t[1], i, &m);
+    CHECK(n == m && memcmp(a, b, n) == 0, "token %d depends on the order of the texts", i);
+  }
+  tokenizer_free(t[0]);
+  tokenizer_free(t[1]);
+}
+
 /* ---- records, for the comparison --------------------------------------------------------------------------------- */
 
 static int print_ids(const char *path) {
@@ -411,6 +450,7 @@ int main(int argc, char **argv) {
   test_long();
   test_patience();
   test_training();
-  printf("%d passed, %d failed\n", passed, failed);
-  return failed != 0;
+  test_same_training();
+  test_order();
+  return test_done();
 }
