@@ -137,11 +137,12 @@ static void spread(trial *t, int s, double value) {
 typedef struct {
   int u, delta, a, delta_bias, seq_idx;
   int64_t batches, length, width; /* width: elements of u that one delta belongs to */
+  double gate;                    /* how much silu(z) may raise terms               */
 } recurrence;
 
-/* Everything but delta, its bias and A enters linearly (|silu z| <= silu |z| and |silu' z| <= 2 silu' |z|). For those
- * three gradients one number, the largest, stands for all elements. ddelta_t = sum dh (A abar h + B u) has terms of
- * both signs; the second is |u| / d times what du is summed from, for each u, and the first is the difference, so
+/* Everything but delta, its bias and A enters linearly (|silu z| <= silu |z| and |silu' z| <= 2 silu' |z|: gate). For
+ * those three gradients one number, the largest, stands for all elements. ddelta_t = sum dh (A abar h + B u) has terms
+ * of both signs; the second is |u| / d times what du is summed from, for each u, and the first is the difference, so
  * together at most |ddelta| + 2 |u| du width / d. Each step multiplies the state by exp(dA) and adds: 4 roundings.
  * After L of them a term carries at most 4 L; as they are independent, 24 sqrt(L) bounds them with a probability beyond
  * doubt (Higham and Mary 2019, lambda = 6). */
@@ -149,7 +150,7 @@ static void recurrence_magnitudes(const target *ref, trial *t, recurrence r) {
   uint32_t keep = AMBI_BIT(r.delta) | AMBI_BIT(r.a) | AMBI_BIT(r.delta_bias);
   absolute_magnitudes(ref, t, keep | AMBI_BIT(r.seq_idx));
   for (int s = 0; s < AMBI_SLOTS; s++)
-    for (int64_t i = 0, n = t->mag[s] ? numel(t, s) : 0; i < n; i++) t->mag[s][i] *= 2;
+    for (int64_t i = 0, n = t->mag[s] ? numel(t, s) : 0; i < n; i++) t->mag[s][i] *= r.gate;
   t->steps = fmin(4 * (double)r.length, 24 * sqrt((double)r.length));
   if (numel(t, r.delta) == 0 || !t->differentiable) return;
   spread(t, AMBI_GRAD(r.a), largest(t->mag[AMBI_GRAD(r.a)], numel(t, r.a)));
@@ -163,16 +164,33 @@ static void recurrence_magnitudes(const target *ref, trial *t, recurrence r) {
 
 static void scan_magnitudes(const target *ref, trial *t) {
   const int64_t *u = t->op.t[AMBI_SCAN_U].shape;
-  recurrence_magnitudes(
-      ref, t,
-      (recurrence){AMBI_SCAN_U, AMBI_SCAN_DELTA, AMBI_SCAN_A, AMBI_SCAN_DELTA_BIAS, AMBI_SCAN_SEQ_IDX, u[0], u[2], 1});
+  recurrence_magnitudes(ref, t,
+                        (recurrence){AMBI_SCAN_U, AMBI_SCAN_DELTA, AMBI_SCAN_A, AMBI_SCAN_DELTA_BIAS, AMBI_SCAN_SEQ_IDX,
+                                     u[0], u[2], 1, 2});
+}
+
+/* Tensor cores multiply numbers of 16 bits. Where x is bf16 a kernel may round to that what it multiplies further: the
+ * weights l C.B d, g of dB and dC, what a step adds to a state (or to its gradient) and the state that is read. A term
+ * of y, dx, dB, dC or of a state has at most two such factors; one of e, which ddelta and dA are made of, a state and a
+ * gradient of one: four. bf16 has the range of f32, so each costs u16 of the term. */
+static void ssd_narrow(trial *t) {
+  static const int through_e[] = {AMBI_SSD_DELTA, AMBI_SSD_A, AMBI_SSD_DELTA_BIAS};
+  for (int s = 0; s < AMBI_SLOTS; s++) {
+    if (!t->mag[s]) continue;
+    double factors = 2;
+    for (int i = 0; i < 3; i++)
+      if (s == AMBI_GRAD(through_e[i])) factors = 4;
+    t->narrow[s] = values_new(numel(t, s));
+    for (int64_t i = 0; i < numel(t, s); i++) t->narrow[s][i] = factors * value_unit(AMBI_BF16) * t->mag[s][i];
+  }
 }
 
 static void ssd_magnitudes(const target *ref, trial *t) {
   const int64_t *x = t->op.t[AMBI_SSD_X].shape;
   recurrence_magnitudes(
       ref, t,
-      (recurrence){AMBI_SSD_X, AMBI_SSD_DELTA, AMBI_SSD_A, AMBI_SSD_DELTA_BIAS, AMBI_SSD_SEQ_IDX, x[0], x[1], x[3]});
+      (recurrence){AMBI_SSD_X, AMBI_SSD_DELTA, AMBI_SSD_A, AMBI_SSD_DELTA_BIAS, AMBI_SSD_SEQ_IDX, x[0], x[1], x[3], 1});
+  if (t->op.t[AMBI_SSD_X].dtype == AMBI_BF16) ssd_narrow(t);
 }
 
 /* ---- adamw: p (1 - lr wd) - lr mhat / (sqrt(vhat) + eps) ------------------------------------------- */
