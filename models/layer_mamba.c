@@ -31,10 +31,6 @@ static value scan(model_call *c, int64_t layer, value x, value delta, value bc, 
   io[AMBI_SCAN_D] = layer_weight(c, layer, "mixer.D", 1, 0);
   io[AMBI_SCAN_DELTA_BIAS] = layer_weight(c, layer, "mixer.dt_proj.bias", 1, 0);
   io[AMBI_SCAN_Y] = layer_new_rows(c, inner);
-  if (c->m->grads.data) { /* backward would have to find these states again */
-    const ambi_tensor kept = ambi_dense(c->m->master, 4, (int64_t[]){c->batch, (c->length + 63) / 64, inner, state});
-    io[AMBI_SCAN_CHUNK_STATE] = tape_new(c->t, &kept);
-  }
   if (c->state) {
     const ambi_tensor h = ambi_dense(c->m->master, 3, (int64_t[]){c->batch, inner, state});
     io[AMBI_SCAN_H0] = io[AMBI_SCAN_H_LAST] = layer_state(c, layer, 1, &h);
