@@ -227,3 +227,10 @@ int tape_step(const tape *t, int64_t i, tape_step_info *info) {
   *info = (tape_step_info){t->step[i].op.kind, t->step[i].op.pass, t->step[i].info.kernel};
   return 1;
 }
+
+int tape_step_slot(const tape *t, int64_t i, int slot, tape_slot *s) {
+  const step *p = &t->step[i];
+  if (!((p->info.reads | p->info.writes) & AMBI_BIT(slot)) || !p->slot[slot]) return 0;
+  *s = (tape_slot){t->view[p->slot[slot]].shape, p->buf[slot], (p->info.writes & AMBI_BIT(slot)) != 0};
+  return 1;
+}

@@ -67,5 +67,12 @@ typedef struct {
 } tape_step_info;
 int tape_step(const tape *t, int64_t i, tape_step_info *info);
 ambi_status tape_run_step(const tape *t, int64_t i, ambi_stream *s);
+/* A slot that step i looks at; 0 when it does not. */
+typedef struct {
+  ambi_tensor tensor;
+  ambi_buf at;
+  int written;
+} tape_slot;
+int tape_step_slot(const tape *t, int64_t i, int slot, tape_slot *s);
 
 #endif

@@ -1,7 +1,6 @@
 /* trainer.c -- see trainer.h. */
 #include "trainer.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -112,20 +111,4 @@ int trainer_part(trainer *r, int64_t part, const int32_t *tokens, const int32_t 
 
 int trainer_numbers(const trainer *r, double v[NUMBERS], char *err, size_t n) {
   return optimizer_get(&r->o, v) ? 1 : fail(err, n);
-}
-
-const param *trainer_find_nonfinite(trainer *r, char *err, size_t n) {
-  for (int64_t i = 0; i < r->m->params.count; i++) {
-    const param *p = &r->m->params.param[i];
-    double *g = malloc((size_t)p->count * sizeof *g);
-    if (!g || !model_get(r->m, r->m->grads, p, g, err, n)) {
-      free(g);
-      return NULL;
-    }
-    int64_t k = 0;
-    while (k < p->count && isfinite(g[k])) k++;
-    free(g);
-    if (k < p->count) return p;
-  }
-  return NULL;
 }

@@ -36,7 +36,5 @@ int trainer_part(trainer *r, int64_t part, const int32_t *tokens, const int32_t 
                  size_t n);
 /* Of the last part or step: waits. */
 int trainer_numbers(const trainer *r, double v[NUMBERS], char *err, size_t n);
-/* The first parameter, in order of the layers, whose gradient is not finite; NULL: none. */
-const param *trainer_find_nonfinite(trainer *r, char *err, size_t n);
 
 #endif

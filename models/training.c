@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "diagnose.h"
 #include "generator.h"
 #include "run_folder.h"
 
@@ -24,6 +25,7 @@ typedef struct {
   int64_t first, step;       /* steps done when it began, and now */
   int64_t saved;             /* the step of the newest checkpoint; -1: none */
   int64_t skipped;           /* in a row */
+  double updates;            /* of the parameters, when the numbers were last looked at */
   double mark_time;
   int64_t mark_step;
   training_result *result;
@@ -61,20 +63,28 @@ static int run_step(loop *l, int look, double v[NUMBERS]) {
   return 1;
 }
 
-/* A step that was skipped: where it came from, and whether to go on. */
-static int explain_skipped(loop *l, double loss) {
-  char text[300], why[200] = "";
-  const param *p = trainer_find_nonfinite(&l->learn, why, sizeof why);
-  snprintf(text, sizeof text, "%s is not finite%s%s", isfinite(loss) ? "the gradient" : "the loss",
-           p ? ", first in the gradient of " : "", p ? p->name : "");
-  run_log_skipped(&l->run, l->step, text);
+static int is_finite(const double v[NUMBERS]) { return v[NUMBER_NONFINITE] == 0 && isfinite(v[NUMBER_LOSS]); }
+
+/* `skipped` of the last `steps` steps, perhaps the newest: where it came from, and whether to go on. */
+static int explain_skipped(loop *l, const double v[NUMBERS], int64_t skipped, int64_t steps) {
+  char text[400], where[200] = "";
+  if (is_finite(v)) {
+    snprintf(text, sizeof text, "%lld of the last %lld steps were skipped: their gradients were not finite",
+             (long long)skipped, (long long)steps);
+    l->skipped = 0;
+  } else {
+    const int found = diagnose_nonfinite(&l->learn, where, sizeof where);
+    snprintf(text, sizeof text, "step %lld is skipped: the %s is not finite%s%s", (long long)l->step + 1,
+             isfinite(v[NUMBER_LOSS]) ? "gradient" : "loss", found ? ", " : "", where);
+    l->skipped = skipped < steps && isfinite(v[NUMBER_LOSS]) ? 1 : l->skipped + steps;
+  }
+  run_log_skipped(&l->run, l->step + 1, text);
   if (l->t->hooks.say) l->t->hooks.say(l->t->hooks.context, text);
-  if (++l->skipped < MOST_SKIPPED) return 1;
-  return snprintf(
-             l->err, l->n,
-             "%d steps in a row were skipped: %s. A lower --lr, a longer --warmup, a smaller --clip or --dtype f32 "
-             "may help; the last checkpoint is untouched",
-             MOST_SKIPPED, text),
+  if (l->skipped < MOST_SKIPPED) return 1;
+  return snprintf(l->err, l->n,
+                  "%lld steps in a row were skipped; %s. A lower --lr, a longer --warmup, a smaller --clip or --dtype "
+                  "f32 may help; the last checkpoint is untouched",
+                  (long long)l->skipped, text),
          0;
 }
 
@@ -91,7 +101,9 @@ static int look_at(loop *l, double v[NUMBERS]) {
   run_log_step(&l->run, l->step + 1, (l->step + 1) * step_tokens(l), elapsed(l), v, lr, rate);
   if (l->t->hooks.step)
     l->t->hooks.step(l->t->hooks.context, l->step + 1, v[NUMBER_LOSS], v[NUMBER_NORM], lr, rate, left);
-  if (v[NUMBER_NONFINITE] != 0 || !isfinite(v[NUMBER_LOSS])) return explain_skipped(l, v[NUMBER_LOSS]);
+  const int64_t skipped = steps - (int64_t)(v[NUMBER_STEP] - l->updates);
+  l->updates = v[NUMBER_STEP];
+  if (skipped > 0 || !is_finite(v)) return explain_skipped(l, v, skipped, steps);
   l->skipped = 0;
   return 1;
 }
@@ -171,6 +183,9 @@ static int prepare(loop *l, const char *from) {
   if (!l->tokens || !l->targets) return failed(l, "out of memory");
   if (!trainer_create(&l->learn, l->t->m, &a, l->err, l->n)) return 0;
   if (from && !checkpoint_load_optimizer(&l->learn.o, from, &l->step, l->err, l->n)) return 0;
+  double v[NUMBERS];
+  if (!trainer_numbers(&l->learn, v, l->err, l->n)) return 0;
+  l->updates = v[NUMBER_STEP];
   a.parts = 1;
   a.forward_only = 1;
   if (o->eval_every && !trainer_create(&l->judge, l->t->m, &a, l->err, l->n)) return 0;
