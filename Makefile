@@ -23,9 +23,7 @@ test-large: build
 	$(BUILD)/tests/test_large
 
 demo: build
-	$(BUILD)/ambi info
-	$(BUILD)/ambi check cpu
-	$(BUILD)/ambi bench cpu --op rmsnorm --seconds 0.1
+	cd $(BUILD) && ./ambi train && ./ambi generate "$$(ls -td run-* | head -n 1)" "static " --tokens 300
 
 bench: build
 	$(BUILD)/ambi bench cpu
@@ -50,7 +48,7 @@ help:
 	@echo 'make             build into $(BUILD)/'
 	@echo 'make test        install what is missing, then check everything; STAGES="gcc install" for some of it'
 	@echo 'make test-large  tensors past 2^31 elements (needs up to 13 GiB of memory)'
-	@echo 'make demo        prove the kernels of this machine, then time one op'
+	@echo 'make demo        train a small Mamba on the sources of ambi, then let it write (three minutes)'
 	@echo 'make bench       time every op against the limits of this machine'
 	@echo 'make docs        a page per op, into $(BUILD)/docs'
 	@echo 'make install     PREFIX=$(PREFIX) DESTDIR='
