@@ -71,6 +71,7 @@ static void clear_line(const job *j) {
 static int add_file(void *context, const char *path, int named, char *err, size_t n) {
   job *j = context;
   size_t bytes;
+  if (is_due(j)) fprintf(stderr, "\r\033[Kreading %.60s", path);
   char *text = file_read(strcmp(path, "-") == 0 ? "/dev/stdin" : path, text_most, &bytes, err, n);
   if (!text) return 0;
   int binary = !named && memchr(text, 0, bytes) != NULL, ok = binary || tokenizer_trainer_add(j->trainer, text, bytes);
@@ -101,7 +102,7 @@ static int train(job *j, const char *const *paths, tokenizer_training *o, const 
   int ok = t && tokenizer_save(t, out, err, ERR);
   clear_line(j);
   if (ok) {
-    printf("%s: %d tokens from %" PRId64 " files, %.1f MB, %" PRId64 " different words\n", out, tokenizer_size(t),
+    printf("%s: %d tokens from %" PRId64 " files, %.3g MB, %" PRId64 " different words\n", out, tokenizer_size(t),
            j->files, (double)j->bytes / 1e6, tokenizer_trainer_words(j->trainer));
   }
   if (ok && tokenizer_size(t) < o->vocabulary) {
@@ -116,10 +117,10 @@ static int train_command(int argc, char **argv) {
   int64_t vocabulary = 0, least = 2;
   const char *out = "tokenizer.json", *end = "<|endoftext|>", **paths = calloc((size_t)argc + 1, sizeof *paths);
   const option options[] = {
-      {"vocab", OPT_INT, &vocabulary, "N", "tokens in all, from 257: 256 bytes, the end of text, and what is learned"},
+      {"vocab", OPT_INT, &vocabulary, "N", "tokens in all: 256 bytes, the end of text, and what is learned"},
       {"out", OPT_STRING, &out, "FILE", "where to (tokenizer.json)"},
       {"least", OPT_INT, &least, "N", "a pair must occur so often to become a token (2)"},
-      {"end-of-text", OPT_STRING, &end, "NAME", "the special token, id 0 (<|endoftext|>)"},
+      {"end-of-text", OPT_STRING, &end, "NAME", "the special token, id 0 (<|endoftext|>); \"\": none"},
       {0}};
   const command_line spec = {
       "ambi tokenizer train",
@@ -131,12 +132,11 @@ static int train_command(int argc, char **argv) {
   if (!paths) return fail("train", "out of memory");
   int rc = options_parse(&spec, argc, argv, paths);
   if (rc < 0 && !*paths) rc = (fail("train", "text is needed: files or folders; see `ambi tokenizer train --help`"), 2);
-  if (rc < 0 && (vocabulary < 257 || vocabulary > INT32_MAX))
-    rc = (fail("train", "--vocab N is needed, at least 257"), 2);
+  if (rc < 0 && (vocabulary < 256 || vocabulary > INT32_MAX)) rc = (fail("train", "--vocab N is needed, from 257"), 2);
   if (rc < 0) {
     char err[ERR] = "out of memory";
     job j = {.trainer = tokenizer_trainer_new(), .terminal = isatty(2)};
-    tokenizer_training o = {.vocabulary = (int32_t)vocabulary, .least = least, .end_of_text = end};
+    tokenizer_training o = {.vocabulary = (int32_t)vocabulary, .least = least, .end_of_text = *end ? end : NULL};
     rc = j.trainer && train(&j, paths, &o, out, err) ? 0 : 1;
     if (rc) clear_line(&j);
     if (rc) fail("train", err);

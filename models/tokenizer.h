@@ -57,7 +57,7 @@ typedef struct tokenizer_trainer tokenizer_trainer;
 typedef struct {
   int32_t vocabulary;      /* tokens in all, from 256 (257 with end_of_text); fewer when the text has no more pairs */
   int64_t least;           /* a pair must occur so often; 0 counts as 1 */
-  const char *end_of_text; /* name of a special token, id 0; or NULL */
+  const char *end_of_text; /* name of a special token, id 0, which is no word; or NULL */
   void (*progress)(void *context, int32_t tokens, int32_t of); /* called now and then; or NULL */
   void *context;
 } tokenizer_training;

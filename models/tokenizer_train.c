@@ -189,10 +189,28 @@ static char *trained_text(const tokenizer_trainer *r, const tokenizer_training *
   return json;
 }
 
+static int count_piece(void *context, const char *word, size_t n) {
+  (void)word, (void)n;
+  return ++*(int *)context;
+}
+
+/* A name of two words or more is no token that could be learned: those lie inside of words. */
+static int is_no_word(const tokenizer_trainer *r, const char *name) {
+  arena none = {0};
+  int pieces = 0;
+  splitter s = {&r->step, 1, &none, split_patience(strlen(name)), count_piece, &pieces};
+  return split_words(&s, name, strlen(name)) && pieces > 1;
+}
+
 tokenizer *tokenizer_trainer_finish(tokenizer_trainer *r, const tokenizer_training *o, char *err, size_t n) {
   int32_t least = 256 + (o->end_of_text != NULL);
   if (o->vocabulary < least || o->vocabulary > TOKENIZER_MOST_IDS) {
     if (n) snprintf(err, n, "a vocabulary of %d; it can be from %d to %d", o->vocabulary, least, TOKENIZER_MOST_IDS);
+    return NULL;
+  }
+  if (o->end_of_text && !is_no_word(r, o->end_of_text)) {
+    if (n)
+      snprintf(err, n, "'%s' could be a word of the text; an end of text like <|endoftext|> cannot", o->end_of_text);
     return NULL;
   }
   size_t bytes = 0;

@@ -373,6 +373,11 @@ static void test_training(void) {
   t = train_on("", 300, 0, err, sizeof err);
   expect(t && tokenizer_size(t) == 257, "training", "on nothing");
   tokenizer_free(t);
+  tokenizer_trainer *r = tokenizer_trainer_new();
+  const tokenizer_training word = {.vocabulary = 300, .end_of_text = "the"};
+  expect(r && !tokenizer_trainer_finish(r, &word, err, sizeof err) && strstr(err, "'the'"), "training",
+         "a word ends texts");
+  tokenizer_trainer_free(r);
   expect(!train_on("x", 256, 0, err, sizeof err) && strstr(err, "257"), "training", "too few tokens");
   expect(!train_on("x", INT32_MAX, 0, err, sizeof err) && strstr(err, "vocabulary"), "training", "too many tokens");
 }
