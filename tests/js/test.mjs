@@ -47,7 +47,7 @@ export function numbers(n, seed = 1) {
   });
 }
 
-export async function run() {
+export async function run(end = () => {}) {
   let failed = 0;
   for (const { name, body } of tests) {
     try {
@@ -57,6 +57,7 @@ export async function run() {
       console.log(`FAIL ${name}: ${e.stack ?? e}`);
     }
   }
+  await end();
   console.log(`${tests.length - failed} passed, ${failed} failed`);
   process.exit(failed ? 1 : 0);
 }

@@ -1,0 +1,47 @@
+// test_browser.mjs -- the library and `ambi check` in a real browser. WEB is the built folder, VECTORS a folder or ''.
+import { Browser, findChromium, serve } from './chromium.mjs';
+import { equal, ok, run, test } from './test.mjs';
+
+const [web, vectors] = process.argv.slice(2);
+const binary = findChromium();
+if (!binary) {
+  console.log('SKIPPED test_browser: there is no chromium');
+  console.log('0 passed, 0 failed, 1 skipped');
+  process.exit(0);
+}
+const server = await serve({ '/': web, ...(vectors ? { '/vectors/': vectors } : {}) });
+const browser = await Browser.start(binary);
+const page = await browser.page(server.url);
+await page.until("document.body.dataset.ready === 'yes'");
+
+test('plans run, and mistakes are sentences', async () => {
+  const result = await page.value(`(async () => {
+    const { load } = await import('./ambi/ambi.js');
+    const ambi = await load();
+    const plan = ambi.plan({ op: 'softmax', tensors: { x: [1, 3] } });
+    let message;
+    try { plan.run({ x: new Float32Array(2) }); } catch (e) { message = e.name + ': ' + e.message; }
+    return { y: [...plan.run({ x: Float32Array.of(0, Math.log(2), 0) }).y], message };
+  })()`);
+  ok(Math.abs(result.y[1] - 0.5) < 1e-6, `${result.y}`);
+  equal(result.message, 'AmbiError: x: expected 3 elements at least, got 2');
+});
+
+const read = vectors ? `Object.fromEntries(await Promise.all(['ops.json', 'ops.safetensors'].map(async (name) =>
+  [name, new Uint8Array(await (await fetch('/vectors/' + name)).arrayBuffer())])))` : 'undefined';
+const names = await page.value("[...document.querySelectorAll('#check-op option')].map((o) => o.value).filter(Boolean)");
+for (const name of names) {
+  test(`check of ${name}, every dtype`, async () => {
+    const r = await page.value(`(async () => {
+      const { check } = await import('./ambi/check.js');
+      const { lines, ...counts } = await check(['--op', '${name}', '--small', '--kernels'], { vectors: ${read} });
+      return { ...counts, bad: lines.filter((l) => /FAIL/.test(l)).slice(0, 5) };
+    })()`);
+    ok(r.passed > 10 && r.failed === 0 && r.status === 0, JSON.stringify(r));
+  });
+}
+
+await run(async () => {
+  await browser.stop();
+  server.close();
+});
