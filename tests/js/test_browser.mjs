@@ -1,15 +1,19 @@
-// test_browser.mjs -- the library and `ambi check` in a real browser. WEB is the built folder, VECTORS a folder or ''.
+// test_browser.mjs -- the library, `ambi check` and the host of kernel packs in a real browser. WEB is the built folder,
+// VECTORS a folder or '', PACK a folder with a pack, KEY the public key that signed it.
+import { readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
 import { Browser, findChromium, serve } from './chromium.mjs';
 import { equal, ok, run, test } from './test.mjs';
 
-const [web, vectors] = process.argv.slice(2);
+const [web, vectors, packFolder, keyFile] = process.argv.slice(2);
 const binary = findChromium();
 if (!binary) {
   console.log('SKIPPED test_browser: there is no chromium');
   console.log('0 passed, 0 failed, 1 skipped');
   process.exit(0);
 }
-const server = await serve({ '/': web, ...(vectors ? { '/vectors/': vectors } : {}) });
+const server = await serve({ '/': web, '/tests/': fileURLToPath(new URL('.', import.meta.url)), 
+  ...(vectors ? { '/vectors/': vectors } : {}), ...(packFolder ? { '/pack/': packFolder } : {}) });
 const browser = await Browser.start(binary);
 const page = await browser.page(server.url);
 await page.until("document.body.dataset.ready === 'yes'");
@@ -38,6 +42,29 @@ for (const name of names) {
       return { ...counts, bad: lines.filter((l) => /FAIL/.test(l)).slice(0, 5) };
     })()`);
     ok(r.passed > 10 && r.failed === 0 && r.status === 0, JSON.stringify(r));
+  });
+}
+
+// ---- packs: the gallery, each entry by its name --------------------------------------------------------------------
+const entries = await page.value(`(async () => {
+  const { makeGallery } = await import('/tests/gallery.mjs');
+  globalThis.gallery = await makeGallery(await import('/ambi/pack.js'));
+  return [...gallery.entries.keys()];
+})()`);
+for (const name of entries)
+  test(`gallery: ${name}`, async () => equal(await page.value(`gallery.entries.get(${JSON.stringify(name)})()`), ''));
+
+if (packFolder) {
+  test("ambi's own kernels, from a server: every self-test", async () => {
+    const trusted = JSON.stringify(readFileSync(keyFile, 'utf8').trim());
+    const count = await page.value(`(async () => {
+      const { PackHost } = await import('/ambi/pack.js');
+      const pack = await new PackHost({ trusted: [${trusted}] }).open('/pack/');
+      for (const id of pack.kernels) await pack.kernel(id);
+      pack.close();
+      return pack.kernels.length;
+    })()`);
+    ok(count >= 11, `${count} kernels`);
   });
 }
 

@@ -1,0 +1,87 @@
+// pack-instance.js -- a kernel's instance as the host sees it: a worker with one call at a time and a deadline on each.
+import { AmbiError } from './wasm.js';
+
+const patience = 60000;
+const here = new URL('./pack-worker.js', import.meta.url);
+
+/** A worker of the browser's or of node's, behind one face: post, take, fail, end, and whether it keeps node alive. */
+async function startWorker() {
+  if (typeof Worker === 'function') {
+    const w = new Worker(here, { type: 'module' });
+    return {
+      post: (m) => w.postMessage(m),
+      listen(take, fail) {
+        w.onmessage = ({ data }) => take(data);
+        w.onerror = (e) => fail(e.message ?? 'the worker failed');
+      },
+      end: () => w.terminate(),
+      hold() {},
+    };
+  }
+  const { Worker: Thread } = await import('node:worker_threads');
+  const w = new Thread(here);
+  return {
+    post: (m) => w.postMessage(m),
+    listen(take, fail) {
+      w.on('message', take);
+      w.on('error', (e) => fail(e.message));
+      w.on('exit', () => fail('the worker ended'));
+    },
+    end: () => w.terminate(),
+    hold: (on) => (on ? w.ref() : w.unref()),
+  };
+}
+
+export class Instance {
+  #worker;
+  #waiting = null;
+  ended = false;
+
+  static async start(k, module) {
+    const i = new Instance();
+    i.id = k.id;
+    i.#worker = await startWorker();
+    i.#worker.listen((m) => i.#settle('resolve', m), (why) => i.#settle('reject', new AmbiError(`${k.id}: ${why}`, 'device lost')));
+    await i.#answer(patience); // the worker says that it has begun: that takes time which is not the module's
+    await i.ask({ start: { module, entry: k.entry } }, k.ticks);
+    return i;
+  }
+
+  #settle(how, value) {
+    const wait = this.#waiting;
+    this.#waiting = null;
+    wait?.[how](value);
+  }
+
+  /** The worker's answer to a message. */
+  ask(message, ticks) {
+    if (this.ended) throw new AmbiError(`${this.id}: the instance has ended`, 'device lost');
+    const answer = this.#answer(ticks);
+    this.#worker.post(message);
+    return answer;
+  }
+
+  /** What the worker says next, or its end: `ticks` milliseconds from now, when it has said nothing. */
+  async #answer(ticks) {
+    const answer = new Promise((resolve, reject) => (this.#waiting = { resolve, reject }));
+    this.#worker.hold(true);
+    const late = setTimeout(() => {
+      this.end();
+      this.#settle('reject', new AmbiError(`${this.id}: the deadline of ${ticks} ms has passed`, 'timeout'));
+    }, ticks);
+    try {
+      const data = await answer;
+      if (data.error === undefined) return data;
+      this.end();
+      throw new AmbiError(`${this.id}: ${data.error}`, data.status);
+    } finally {
+      clearTimeout(late);
+      if (!this.ended) this.#worker.hold(false);
+    }
+  }
+
+  end() {
+    if (!this.ended) this.#worker.end();
+    this.ended = true;
+  }
+}

@@ -1,0 +1,83 @@
+// Types of pack.js: the host of kernel packs.
+export { AmbiError } from './ambi.js';
+
+/** An Ed25519 public key: 32 bytes, or 64 hex digits. */
+export type Key = Uint8Array | string;
+export type View = ArrayBufferView;
+
+export interface HostOptions {
+  trusted?: readonly Key[];
+  /** Signatures by these are refused, trusted or not. */
+  revoked?: readonly Key[];
+  /** The only modules a pack may have; none: all that the signer vouches for. */
+  allowed?: readonly { id: string; hash: string }[];
+  /** Remembers the newest version of each pack ever activated; absent: in this host alone. */
+  state?: {
+    load(): Record<string, string> | null | undefined | Promise<Record<string, string> | null | undefined>;
+    save(state: Record<string, string>): unknown;
+  };
+  /** Told about each check, in order. */
+  report?: (check: string, passed: boolean, sentence: string) => void;
+  /** Needs `report`, which is told each time. */
+  insecure_accept_unsigned_packs_for_development?: boolean;
+}
+
+export interface Call {
+  pass?: 'forward' | 'backward';
+  a?: View;
+  b?: View;
+  /** An array to write, or a number of bytes. */
+  out?: View | number;
+  /** The same; it is read, too. */
+  scratch?: View | number;
+  params?: View;
+  /** One more input, of kernels whose longer params end in its offset and size. */
+  weight?: View;
+  /** Milliseconds, at most those of the manifest. */
+  ticks?: number;
+}
+
+/** Float32Arrays; Uint8Arrays of regions whose size is no multiple of 4. */
+export interface Results {
+  out: Float32Array;
+  scratch: Float32Array;
+}
+
+export interface Kernel {
+  readonly id: string;
+  readonly backward: boolean;
+  /** Calls of one kernel wait for one another. A trap, a deadline or a refused growth ends the instance, not the host. */
+  run(call: Call): Promise<Results>;
+  close(): void;
+}
+
+export interface Pack {
+  readonly name: string;
+  readonly version: string;
+  readonly kernels: readonly string[];
+  /** Compiled and self-tested; the fallback where the kernel cannot be used. */
+  kernel(id: string): Promise<Kernel>;
+  close(): void;
+}
+
+/** The URL of a folder, its files by name, or a function that reads one. */
+export type Source =
+  | string | URL | Record<string, Uint8Array>
+  | ((name: string, most: number) => Promise<Uint8Array | undefined> | Uint8Array | undefined);
+
+export class PackHost {
+  constructor(options?: HostOptions);
+  /** Verifies; nothing is compiled. */
+  open(source: Source): Promise<Pack>;
+  /** Tests every kernel of the pack, then switches to it. Calls under way finish on the old one. */
+  swap(pack: Pack): Promise<void>;
+  /** To the pack before, once. */
+  rollback(): void;
+  /** A call of the active pack's kernel. */
+  run(id: string, call: Call): Promise<Results>;
+  close(): void;
+}
+
+/** 'sha256:<hex>' */
+export function hashOf(bytes: Uint8Array): Promise<string>;
+export const runtimeVersion: string;
