@@ -1,6 +1,7 @@
 // test_ambi.mjs -- the library in JavaScript. PACKAGE names the folder that was built.
-import { readFileSync } from 'node:fs';
-import { pathToFileURL } from 'node:url';
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath, pathToFileURL } from 'node:url';
 import { brotliCompressSync, gzipSync } from 'node:zlib';
 import { equal, near, numbers, ok, rejects, run, test, throws } from './test.mjs';
 
@@ -333,6 +334,24 @@ test('load takes bytes, a module, a URL', async () => {
     equal((await load({ wasm })).version, ambi.version);
   await rejects(load({ wasm: 7 }), /expected a URL, bytes or a module/);
   await rejects(load({ device: 'gpu' }), /no device is called gpu; this build has cpu, ref/);
+});
+
+test('the module imports nothing', () => {
+  const module = new WebAssembly.Module(readFileSync(new URL('ambi.wasm', root)));
+  equal(WebAssembly.Module.imports(module).length, 0);
+});
+
+test("format.c knows every conversion of the library's sentences", () => {
+  const src = fileURLToPath(new URL('../../src', import.meta.url));
+  const files = readdirSync(src, { recursive: true }).filter((f) => /\.[ch]$/.test(f) && !/cuda|pack/.test(f));
+  let seen = 0;
+  for (const file of files)
+    for (const [text] of readFileSync(join(src, file), 'utf8').matchAll(/(fail|fail_slot|snprintf)\([^;]*?;/gs))
+      for (const [conversion] of text.matchAll(/%(?![ ])[^a-zA-Z%"]*(ll|l|z)?[a-zA-Z%]/g)) {
+        ok(/^%(\.(\d+|\*))?s$|^%(ll|l|z)?[dux]$|^%[cg%]$/.test(conversion), `${file}: ${conversion}`);
+        seen++;
+      }
+  ok(seen > 80, `${seen} conversions`);
 });
 
 test('the module is small', () => {
