@@ -21,7 +21,7 @@ model_config config_usual(layer_kind kind, int64_t width, int64_t layers, int64_
   model_config c = {.vocab = vocab, .width = width, .layers = layers, .eps = 1e-5, .init = 0.02, .tied = 1};
   c.bos = c.eos = -1;
   c.residual_f32 = kind != LAYER_ATTENTION;
-  memset(c.layer, kind, sizeof c.layer);
+  memset(c.layer, (int)kind, sizeof c.layer);
   c.mamba.inner = 2 * width;
   c.mamba.state = 16;
   c.mamba.conv = 4;

@@ -267,9 +267,24 @@ static int put(run_text *out, const char *piece, size_t bytes) {
   return 1;
 }
 
+/* What the tokenizer wants before every text, then the text. */
+static int64_t encode(const tokenizer *t, const char *text, int32_t **ids) {
+  const int32_t *before, *after;
+  int n_before, n_after;
+  int64_t count = tokenizer_encode(t, text, strlen(text), ids);
+  tokenizer_around(t, &before, &n_before, &after, &n_after);
+  if (count < 0 || n_before == 0) return count;
+  int32_t *grown = realloc(*ids, (size_t)(count + n_before) * sizeof *grown);
+  if (!grown) return free(*ids), -1;
+  memmove(grown + n_before, grown, (size_t)count * sizeof *grown);
+  memcpy(grown, before, (size_t)n_before * sizeof *grown);
+  *ids = grown;
+  return count + n_before;
+}
+
 int64_t run_prompt(const tokenizer *t, const char *prompt, int32_t **ids) {
   const int32_t begin = tokenizer_bos(t) >= 0 ? tokenizer_bos(t) : tokenizer_eos(t);
-  if (prompt && *prompt) return tokenizer_encode(t, prompt, strlen(prompt), ids);
+  if (prompt && *prompt) return encode(t, prompt, ids);
   if (begin < 0) return tokenizer_encode(t, "\n", 1, ids);
   *ids = malloc(sizeof **ids);
   if (!*ids) return -1;
