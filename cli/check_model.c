@@ -177,6 +177,7 @@ static int run(model_check *k, ambi_device *dev, ambi_dtype dtype) {
   k->expected = safetensors_open(path, k->err, sizeof k->err);
   snprintf(path, sizeof path, "%s/config.json", k->folder);
   if (!k->expected || !config_read(path, &c, k->err, sizeof k->err) ||
+      !checkpoint_fits(&c, k->folder, k->err, sizeof k->err) ||
       !model_create(&k->m, dev, &c, dtype, MODEL_TRAINS, k->err, sizeof k->err))
     return 0;
   return checkpoint_load(&k->m, k->folder, k->err, sizeof k->err) && read_ids(k) && check_logits(k) &&

@@ -173,7 +173,8 @@ static int run(const arguments *a, ambi_device *dev, const tokenizer *t, const d
   char path[PATH];
   int ok = from ? snprintf(path, sizeof path, "%s/config.json", from) < PATH && config_read(path, &c, err, n)
                 : choose_config(a, t, &c, err, n);
-  ok = ok && fits(&c, t, err, n) && model_create(&m, dev, &c, model_dtype(a->dtype), MODEL_TRAINS, err, n);
+  ok = ok && fits(&c, t, err, n) && (!from || checkpoint_fits(&c, from, err, n));
+  ok = ok && model_create(&m, dev, &c, model_dtype(a->dtype), MODEL_TRAINS, err, n);
   ok = ok && (from ? checkpoint_load(&m, from, err, n) : model_init(&m, (uint64_t)a->o.seed, err, n));
   if (ok) {
     progress_begin(&p, a->o.steps, a->quiet);

@@ -48,18 +48,24 @@ static void shape_text(char *out, size_t n, int ndim, const int64_t *shape) {
   if (at < n) snprintf(out + at, n - at, ")");
 }
 
-static int read_param(model *m, ambi_buf list, const param *p, const safetensors *f, const char *prefix, char *err,
-                      size_t n) {
+/* The tensor of a parameter, of its shape and a dtype that can be read; NULL and the reason. */
+static const safetensors_tensor *find_tensor(const safetensors *f, const char *prefix, const param *p, char *err,
+                                             size_t n) {
   char name[PARAM_NAME + 8], is[64], wanted[64];
   snprintf(name, sizeof name, "%s%s", prefix, p->name);
   const safetensors_tensor *t = safetensors_find(f, name);
-  if (!t) return snprintf(err, n, "there is no tensor '%s'", name), 0;
-  if (dtype_of(t) == AMBI_NONE) return snprintf(err, n, "tensor '%s' is %s, no floating dtype", name, t->dtype), 0;
-  if (!same_shape(t, p)) {
-    shape_text(is, sizeof is, t->ndim, t->shape);
-    shape_text(wanted, sizeof wanted, p->ndim, p->shape);
-    return snprintf(err, n, "tensor '%s' is %s; the config makes it %s", name, is, wanted), 0;
-  }
+  if (!t) return snprintf(err, n, "there is no tensor '%s'", name), NULL;
+  if (dtype_of(t) == AMBI_NONE) return snprintf(err, n, "tensor '%s' is %s, no floating dtype", name, t->dtype), NULL;
+  if (same_shape(t, p)) return t;
+  shape_text(is, sizeof is, t->ndim, t->shape);
+  shape_text(wanted, sizeof wanted, p->ndim, p->shape);
+  return snprintf(err, n, "tensor '%s' is %s; the config makes it %s", name, is, wanted), NULL;
+}
+
+static int read_param(model *m, ambi_buf list, const param *p, const safetensors *f, const char *prefix, char *err,
+                      size_t n) {
+  const safetensors_tensor *t = find_tensor(f, prefix, p, err, n);
+  if (!t) return 0;
   double *values = malloc((size_t)p->count * sizeof *values);
   if (!values) return snprintf(err, n, "out of memory"), 0;
   model_values(dtype_of(t), t->data, values, p->count);
@@ -69,10 +75,10 @@ static int read_param(model *m, ambi_buf list, const param *p, const safetensors
 }
 
 /* Tensors that nothing here reads would be a model that is not the one described. */
-static int all_known(const model *m, const safetensors *f, char *err, size_t n) {
+static int all_known(const model_config *c, const param_list *list, const safetensors *f, char *err, size_t n) {
   for (size_t i = 0; i < safetensors_count(f); i++) {
     const char *name = safetensors_at(f, i)->name;
-    if (params_find(&m->params, name) || (m->config.tied && strcmp(name, "lm_head.weight") == 0)) continue;
+    if (params_find(list, name) || (c->tied && strcmp(name, "lm_head.weight") == 0)) continue;
     if (strstr(name, "rotary_emb.inv_freq")) continue; /* follows from the config */
     return snprintf(err, n, "tensor '%.80s' belongs to no parameter of this model", name), 0;
   }
@@ -88,11 +94,23 @@ static int explain(const char *path, const char *why, char *err, size_t n) {
   return snprintf(err, n, "%s: %s", path, why), 0;
 }
 
+int checkpoint_fits(const model_config *c, const char *folder, char *err, size_t n) {
+  char path[PATH], why[400] = "out of memory";
+  param_list list = {0};
+  safetensors *f = open_in(folder, "model.safetensors", path, err, n);
+  if (!f) return 0;
+  int ok = params_list(c, &list) && all_known(c, &list, f, why, sizeof why);
+  for (int64_t i = 0; ok && i < list.count; i++) ok = find_tensor(f, "", &list.param[i], why, sizeof why) != NULL;
+  params_free(&list);
+  safetensors_close(f);
+  return ok ? 1 : explain(path, why, err, n);
+}
+
 int checkpoint_load(model *m, const char *folder, char *err, size_t n) {
   char path[PATH], why[400];
   safetensors *f = open_in(folder, "model.safetensors", path, err, n);
   if (!f) return 0;
-  int ok = all_known(m, f, why, sizeof why);
+  int ok = all_known(&m->config, &m->params, f, why, sizeof why);
   for (int64_t i = 0; ok && i < m->params.count; i++)
     ok = read_param(m, m->weights, &m->params.param[i], f, "", why, sizeof why);
   safetensors_close(f);

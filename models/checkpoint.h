@@ -6,6 +6,8 @@
 #define MODELS_CHECKPOINT_H
 #include "trainer.h"
 
+/* Whether FOLDER/model.safetensors has the tensors of such a model, and no others: before memory is taken for it. */
+int checkpoint_fits(const model_config *c, const char *folder, char *err, size_t n);
 /* Parameters from FOLDER/model.safetensors, of any floating dtype; names and shapes must be those of the model. */
 int checkpoint_load(model *m, const char *folder, char *err, size_t n);
 /* Moments and steps from FOLDER/optimizer.safetensors. *step: steps done. */

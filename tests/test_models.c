@@ -106,6 +106,26 @@ static void test_overfit(void) {
   }
 }
 
+/* Doing layers again takes more steps and less memory. */
+static void test_recompute(void) {
+  for (int k = 0; k < MODELS; k++) {
+    tape_size size[2] = {{0}, {0}};
+    for (int again = 0; again < 2; again++) {
+      const run_spec s = {k, 2, again, 32, 8, 64, 1, 0, AMBI_F32, 0};
+      const trainer_options o = options_of(&s);
+      model m;
+      trainer r;
+      if (!make(&m, &s)) continue;
+      if (CHECK(trainer_create(&r, &m, &o, err, sizeof err), "%s", err))
+        size[again] = tape_get_size(r.t), trainer_destroy(&r);
+      model_destroy(&m);
+    }
+    CHECK(size[1].steps > size[0].steps && size[1].arena < size[0].arena,
+          "%s: %lld steps and %llu bytes, not %lld and %llu", names[k], (long long)size[1].steps,
+          (unsigned long long)size[1].arena, (long long)size[0].steps, (unsigned long long)size[0].arena);
+  }
+}
+
 /* Nothing of this may change a bit. */
 static void test_same_bits(void) {
   for (int k = 0; k < MODELS; k++) {
@@ -454,6 +474,10 @@ static void test_refused(void) {
   CHECK(!model_create(&m, devices[2], &c, AMBI_F32, 0, err, sizeof err) && strstr(err, "multiple"), "%s", err);
 }
 
+/* Memory that cannot be had is a failure to be met, also under a sanitizer. */
+const char *__asan_default_options(void);
+const char *__asan_default_options(void) { return "allocator_may_return_null=1"; }
+
 int main(void) {
   for (int i = 1; i <= 2; i++) {
     const ambi_device_options o = {.threads = i};
@@ -461,6 +485,7 @@ int main(void) {
   }
   if (!CHECK(mkdtemp(folder) != NULL, "no folder for checkpoints")) return test_done();
   test_overfit();
+  test_recompute();
   test_same_bits();
   test_short();
   test_parts();
