@@ -136,7 +136,9 @@ export interface Ambi {
 export interface LoadOptions {
   /** 'cpu', or 'ref', the f64 reference. */
   device?: 'cpu' | 'ref';
-  /** Where ambi.wasm is, when not beside ambi.js: a URL, its bytes, or the compiled module. */
+  /** How many in all (1), or 'all': as many as there are cores, where memory may be shared. The bits are the same. */
+  threads?: number | 'all';
+  /** Where ambi.wasm is (with threads, ambi-threads.wasm), when not beside ambi.js: a URL, its bytes, or the compiled module. */
   wasm?: string | URL | ArrayBuffer | Uint8Array | WebAssembly.Module;
 }
 

@@ -19,13 +19,16 @@ class Device {
   #plans = 0;
   #freed = false;
 
-  constructor(w, name) {
-    this.#w = w;
+  constructor(w, name, threads) {
+    const L = w.layout;
     const text = new TextEncoder().encode(`${name}\0`);
-    w.scratch(text.length + 16, (at) => {
-      w.bytes(at + 8, text.length).set(text);
-      w.attempt('ambi_device_open', at + 8, 0, at);
-      this.#at = w.u32(at);
+    this.#w = w;
+    w.scratch(L.ambi_device_options + 8 + text.length, (options) => {
+      const out = options + L.ambi_device_options;
+      w.view.setInt32(options + L['ambi_device_options.threads'], threads, true);
+      w.bytes(out + 8, text.length).set(text);
+      w.attempt('ambi_device_open', out + 8, options, out);
+      this.#at = w.u32(out);
     });
   }
 
@@ -64,9 +67,9 @@ class Ambi {
   #w;
   #device;
 
-  constructor(w, name) {
+  constructor(w, name, threads) {
     this.#w = w;
-    this.#device = new Device(w, name);
+    this.#device = new Device(w, name, threads);
     const version = w.call('ambi_version');
     this.version = [version / 10000, (version / 100) % 100, version % 100].map(Math.floor).join('.');
     this.device = Object.freeze(this.#device.info());
@@ -106,19 +109,33 @@ class Ambi {
   /** Closes the device: its plans and this object can no longer be used. */
   free() {
     this.#device.free();
+    this.#w.endThreads();
   }
   [dispose]() {
     this.free();
   }
 }
 
+/** How many threads there shall be: a number, or 'all' for as many as there are cores and memory can be shared with. */
+function countThreads(threads) {
+  const shared = typeof SharedArrayBuffer === 'function' && (globalThis.crossOriginIsolated ?? true);
+  if (threads === 'all') return shared ? Math.min(globalThis.navigator?.hardwareConcurrency ?? 4, 64) : 1;
+  if (!Number.isInteger(threads) || threads < 1 || threads > 64) fail("load: threads: expected 1 to 64, or 'all'");
+  if (threads > 1 && !shared) fail('load: threads: this page may not share memory: it is not cross-origin isolated', 'unsupported');
+  return threads;
+}
+
 /**
  * Loads the module and opens a device: 'cpu', or 'ref', the f64 reference.
- * wasm: a URL, bytes or a WebAssembly.Module, where ambi.wasm does not lie beside this file.
+ * threads: how many in all (1), or 'all'; results are the same bits for any number.
+ * wasm: a URL, bytes or a WebAssembly.Module, where the module does not lie beside this file: ambi.wasm, or
+ * ambi-threads.wasm for more than one thread.
  */
-export async function load({ device = 'cpu', wasm = new URL('./ambi.wasm', import.meta.url) } = {}) {
+export async function load({ device = 'cpu', threads = 1, wasm } = {}) {
   if (typeof device !== 'string') fail('load: device: expected a name');
-  return new Ambi(await Wasm.instantiate(wasm), device);
+  const count = countThreads(threads);
+  const source = wasm ?? new URL(count > 1 ? './ambi-threads.wasm' : './ambi.wasm', import.meta.url);
+  return new Ambi(await Wasm.instantiate(source, count), device, count);
 }
 
 /** Bytes of one element of a dtype. */

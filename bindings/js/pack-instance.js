@@ -1,36 +1,9 @@
 // pack-instance.js -- a kernel's instance as the host sees it: a worker with one call at a time and a deadline on each.
 import { AmbiError } from './wasm.js';
+import { startWorker } from './worker.js';
 
 const patience = 60000;
 const here = new URL('./pack-worker.js', import.meta.url);
-
-/** A worker of the browser's or of node's, behind one face: post, take, fail, end, and whether it keeps node alive. */
-async function startWorker() {
-  if (typeof Worker === 'function') {
-    const w = new Worker(here, { type: 'module' });
-    return {
-      post: (m) => w.postMessage(m),
-      listen(take, fail) {
-        w.onmessage = ({ data }) => take(data);
-        w.onerror = (e) => fail(e.message ?? 'the worker failed');
-      },
-      end: () => w.terminate(),
-      hold() {},
-    };
-  }
-  const { Worker: Thread } = await import('node:worker_threads');
-  const w = new Thread(here);
-  return {
-    post: (m) => w.postMessage(m),
-    listen(take, fail) {
-      w.on('message', take);
-      w.on('error', (e) => fail(e.message));
-      w.on('exit', () => fail('the worker ended'));
-    },
-    end: () => w.terminate(),
-    hold: (on) => (on ? w.ref() : w.unref()),
-  };
-}
 
 export class Instance {
   #worker;
@@ -40,8 +13,9 @@ export class Instance {
   static async start(k, module) {
     const i = new Instance();
     i.id = k.id;
-    i.#worker = await startWorker();
-    i.#worker.listen((m) => i.#settle('resolve', m), (why) => i.#settle('reject', new AmbiError(`${k.id}: ${why}`, 'device lost')));
+    i.#worker = await startWorker(here);
+    const lost = (why) => i.#settle('reject', new AmbiError(`${k.id}: ${why}`, 'device lost'));
+    i.#worker.listen((m) => i.#settle('resolve', m), lost);
     await i.#answer(patience); // the worker says that it has begun: that takes time which is not the module's
     await i.ask({ start: { module, entry: k.entry } }, k.ticks);
     return i;

@@ -2,6 +2,7 @@
 //
 // What the memory is when the instance begins belongs to the module. The rest is grown here, and holds, each at a multiple of
 // 64 bytes: the descriptor, then the regions of a call.
+import { answerMessages } from './worker.js';
 
 const page = 65536;
 const regions = ['a', 'b', 'out', 'scratch', 'params', 'weight'];
@@ -83,11 +84,4 @@ function answer(message) {
   }
 }
 
-if (typeof self === 'object' && typeof postMessage === 'function') {
-  onmessage = ({ data }) => postMessage(answer(data));
-  postMessage({}); // it has begun
-} else {
-  const { parentPort } = await import('node:worker_threads');
-  parentPort.on('message', (data) => parentPort.postMessage(answer(data)));
-  parentPort.postMessage({});
-}
+await answerMessages(answer);

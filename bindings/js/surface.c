@@ -21,6 +21,7 @@ static const entry layout[] = {
     SIZE(ambi_op)
     FIELD(ambi_op, kind) FIELD(ambi_op, pass) FIELD(ambi_op, want) FIELD(ambi_op, accumulate)
     FIELD(ambi_op, t) FIELD(ambi_op, grad)
+    SIZE(ambi_device_options) FIELD(ambi_device_options, threads)
     SIZE(ambi_device_info)
     FIELD(ambi_device_info, name) FIELD(ambi_device_info, isa) FIELD(ambi_device_info, threads)
     SIZE(ambi_plan_info)

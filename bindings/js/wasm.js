@@ -1,5 +1,7 @@
 // wasm.js -- the module ambi.wasm: instance, memory, strings, the layout of its structs, and its error sentences.
 
+import { startWorker } from './worker.js';
+
 /** A failure, with the library's sentence: what was expected, what was given. */
 export class AmbiError extends Error {
   /** @param {string} message @param {string} [status] the library's name of it: 'invalid', 'unsupported', .. */
@@ -43,16 +45,38 @@ export class Wasm {
   #view;
   #dead = '';
 
-  constructor(instance) {
+  #threads = [];
+
+  constructor(instance, memory) {
     this.exports = instance.exports;
-    this.memory = instance.exports.memory;
+    this.memory = memory ?? instance.exports.memory;
     this.exports._initialize();
     this.layout = this.#readLayout();
   }
 
-  static async instantiate(source) {
+  /** With `threads` of them in all, the module must be ambi-threads.wasm, which is given its memory. */
+  static async instantiate(source, threads = 1) {
     const module = await compile(source);
-    return new Wasm(await WebAssembly.instantiate(module, {}));
+    if (threads === 1) return new Wasm(await WebAssembly.instantiate(module, {}));
+    const memory = new WebAssembly.Memory({ initial: 128, maximum: 32768, shared: true });
+    const w = new Wasm(await WebAssembly.instantiate(module, { env: { memory } }), memory);
+    await Promise.all(Array.from({ length: threads - 1 }, () => w.#startThread(module)));
+    return w;
+  }
+
+  async #startThread(module) {
+    const stackBytes = 2 ** 21;
+    const thread = await startWorker(new URL('./thread.js', import.meta.url));
+    this.#threads.push(thread);
+    await new Promise((take, lose) => thread.listen(take, (why) => lose(new AmbiError(`a thread: ${why}`, 'no device'))));
+    const stack = this.alloc(stackBytes) + stackBytes;
+    thread.post({ module, memory: this.memory, stack, tls: this.alloc(this.exports.__tls_size.value + 16) });
+    thread.hold(false);
+  }
+
+  /** Ends the threads. Runs go on without them. */
+  endThreads() {
+    for (const thread of this.#threads.splice(0)) thread.end();
   }
 
   /** The memory as it is now: growing it detaches older views. */
@@ -73,7 +97,7 @@ export class Wasm {
   string(at) {
     if (at === 0) return null;
     const all = new Uint8Array(this.memory.buffer);
-    return text.decode(all.subarray(at, all.indexOf(0, at)));
+    return text.decode(all.slice(at, all.indexOf(0, at))); // a copy: shared memory is not decoded
   }
 
   /** A C function by name. Pointers come back unsigned. A trap is a defect: nothing can be trusted after it. */

@@ -10,13 +10,13 @@ const mime = { '.html': 'text/html', '.js': 'text/javascript', '.mjs': 'text/jav
   '.wasm': 'application/wasm', '.json': 'application/json' };
 
 /** Serves folders on this machine only: {'/': folder, '/packs/': folder}. */
-export async function serve(folders) {
+export async function serve(folders, headers = {}) {
   const server = createServer(async (request, response) => {
     const path = decodeURIComponent(new URL(request.url, 'http://x').pathname);
     const base = Object.keys(folders).sort((a, b) => b.length - a.length).find((b) => path.startsWith(b));
     const file = join(folders[base], normalize(`/${path.slice(base.length)}`), path.endsWith('/') ? 'index.html' : '');
     const data = await readFile(file).catch(() => null);
-    response.writeHead(data ? 200 : 404, { 'content-type': mime[extname(file)] ?? 'application/octet-stream' });
+    response.writeHead(data ? 200 : 404, { 'content-type': mime[extname(file)] ?? 'application/octet-stream', ...headers });
     response.end(data ?? '');
   });
   await new Promise((r) => server.listen(0, '127.0.0.1', r));

@@ -31,6 +31,29 @@ test('plans run, and mistakes are sentences', async () => {
   equal(result.message, 'AmbiError: x: expected 3 elements at least, got 2');
 });
 
+test('threads, where a page may share memory: the same bits', async () => {
+  const isolated = await serve({ '/': web }, { 'cross-origin-opener-policy': 'same-origin', 'cross-origin-embedder-policy': 'require-corp' });
+  const other = await browser.page(isolated.url);
+  await other.until("document.body.dataset.ready === 'yes'");
+  const same = await other.value(`(async () => {
+    const { load } = await import('./ambi/ambi.js');
+    const x = Float32Array.from({ length: 300 * 257 }, (_, i) => Math.sin(i));
+    const bits = async (threads) => {
+      const ambi = await load({ threads });
+      const { y } = ambi.plan({ op: 'softmax', tensors: { x: [300, 257] } }).run({ x });
+      ambi.free();
+      return ambi.device.threads + ' ' + new Uint32Array(y.buffer).join();
+    };
+    const [one, three] = [await bits(1), await bits(3)];
+    return one.slice(2) === three.slice(2) && three.startsWith('3 ');
+  })()`);
+  equal(same, true);
+  await other.close();
+  isolated.close();
+  const refusal = "import('./ambi/ambi.js').then((m) => m.load({ threads: 2 })).catch((e) => e.message)";
+  ok(/not cross-origin isolated/.test(await page.value(refusal)), 'a page that may not share memory is told so');
+});
+
 const read = vectors ? `Object.fromEntries(await Promise.all(['ops.json', 'ops.safetensors'].map(async (name) =>
   [name, new Uint8Array(await (await fetch('/vectors/' + name)).arrayBuffer())])))` : 'undefined';
 const names = await page.value("[...document.querySelectorAll('#check-op option')].map((o) => o.value).filter(Boolean)");

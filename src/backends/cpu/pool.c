@@ -21,6 +21,85 @@ void pool_run(pool *p, int64_t tasks, task_fn *fn, void *context) {
   for (int64_t i = 0; i < tasks; i++) fn(context, i);
 }
 
+#elif defined(__wasm__)
+
+/* The threads of a module are workers that its host starts on the same memory; each calls ambi_worker and stays in it.
+ * One thread makes all calls, so there is one job at a time, for all pools. It may be a page's own thread, which must
+ * not sleep: it spins, and only for tasks that a worker is at. */
+#include <stdatomic.h>
+
+struct pool {
+  int threads;
+};
+
+static struct {
+  atomic_int lock; /* guards what follows                    */
+  task_fn *fn;
+  void *context;
+  int64_t tasks;
+  int places;        /* how many more workers may join the job */
+  atomic_llong next; /* the next task nobody has taken         */
+  atomic_int joined; /* workers inside the job                 */
+  int job;           /* grows with each job; workers sleep on it */
+} work;
+
+static void lock(void) {
+  while (atomic_exchange(&work.lock, 1)) {
+  }
+}
+static void unlock(void) { atomic_store(&work.lock, 0); }
+
+static void take_tasks(void) {
+  for (;;) {
+    int64_t i = atomic_fetch_add(&work.next, 1);
+    if (i >= work.tasks) return;
+    work.fn(work.context, i);
+  }
+}
+
+__attribute__((visibility("default"))) void ambi_worker(void);
+void ambi_worker(void) {
+  for (int seen = 0;;) {
+    __builtin_wasm_memory_atomic_wait32(&work.job, seen, -1);
+    lock();
+    seen = work.job;
+    bool join = work.places > 0;
+    if (join) work.places--, atomic_fetch_add(&work.joined, 1);
+    unlock();
+    if (!join) continue;
+    take_tasks();
+    atomic_fetch_sub(&work.joined, 1);
+  }
+}
+
+pool *pool_create(int threads) {
+  pool *p = malloc(sizeof *p);
+  if (p) p->threads = threads;
+  return p;
+}
+void pool_destroy(pool *p) { free(p); }
+int pool_threads(const pool *p) { return p->threads; }
+
+void pool_run(pool *p, int64_t tasks, task_fn *fn, void *context) {
+  if (tasks <= 1 || p->threads == 1) {
+    for (int64_t i = 0; i < tasks; i++) fn(context, i);
+    return;
+  }
+  lock();
+  work.fn = fn, work.context = context, work.tasks = tasks;
+  atomic_store(&work.next, 0);
+  work.places = p->threads - 1;
+  work.job++;
+  unlock();
+  __builtin_wasm_memory_atomic_notify(&work.job, (unsigned)(p->threads - 1));
+  take_tasks();
+  lock();
+  work.places = 0;
+  unlock();
+  while (atomic_load(&work.joined) > 0) {
+  }
+}
+
 #else
 
 #include <pthread.h>
