@@ -170,16 +170,16 @@ static void scan_magnitudes(const target *ref, trial *t) {
 }
 
 /* Tensor cores multiply numbers of 16 bits. Where x is bf16 a kernel may round to that what it multiplies further: the
- * weights l C.B d, g of dB and dC, what a step adds to a state (or to its gradient) and the state that is read. A term
- * of y, dx, dB, dC or of a state has at most two such factors; one of e, which ddelta and dA are made of, a state and a
- * gradient of one: four. bf16 has the range of f32, so each costs u16 of the term. */
+ * weights l C.B d, g of dB and dC, what a step and what a chunk add to a state (or to its gradient), and the state that
+ * is read. A term of y, dx, dB, dC or of a state has at most three such factors; one of e, which ddelta and dA are made
+ * of, a state and a gradient of one: six. bf16 has the range of f32, so each costs u16 of the term. */
 static void ssd_narrow(trial *t) {
   static const int through_e[] = {AMBI_SSD_DELTA, AMBI_SSD_A, AMBI_SSD_DELTA_BIAS};
   for (int s = 0; s < AMBI_SLOTS; s++) {
     if (!t->mag[s]) continue;
-    double factors = 2;
+    double factors = 3;
     for (int i = 0; i < 3; i++)
-      if (s == AMBI_GRAD(through_e[i])) factors = 4;
+      if (s == AMBI_GRAD(through_e[i])) factors = 6;
     t->narrow[s] = values_new(numel(t, s));
     for (int64_t i = 0; i < numel(t, s); i++) t->narrow[s][i] = factors * value_unit(AMBI_BF16) * t->mag[s][i];
   }

@@ -5,45 +5,41 @@
  * step ssd_groups                dB and dC; what h gives to each step, what each step gives to dh, and what h gives to
  * dh ssd_backward              dx, ddelta; sums over the chunk, which ssd_heads adds up */
 
-/* ---- what each chunk adds to the gradient of the state before it: sum_t from_t dy_t C_t^T --------------------------
- */
+/* ---- what each chunk adds to the gradient of the state before it: sum_t from_t dy_t C_t^T ------------------- */
 KERNEL(ssd_states_back, THREADS) {
   DYNAMIC_SHARED(memory);
-  __shared__ steps m;
+  __shared__ runs r;
   const tile dy = tile_at(memory, 0), c = tile_at(memory, 1);
   const place w = place_of(a);
-  const i64 p = blockIdx.y / TILES_N * T, n = blockIdx.y % TILES_N * T;
-  sums r;
-  load_steps(a, w, m);
-  put_keep(a, w, m);
-  load_rows(a, dy, DY, w, p, 0, 0, m.first_end, m.from);
-  load_rows(a, c, C, w, 0, n, 0, m.first_end, (const real *)0);
+  const i64 p = (i64)blockIdx.y * T;
+  find_runs(a, w, r);
   __syncthreads();
-  clear(r);
-  add_product<true, false>(r, dy, c);
-  put_state(a, DSTATE, w.index, p, n, r);
+  for (i64 n = 0; n < STATES; n += T) {
+    sums v;
+    load_rows(a, c, C, w, 0, n, 0, r.first_end);
+    if (n == 0) load_rows(a, dy, DY, w, p, 0, 0, r.first_end, FROM(w.index));
+    tiles_arrive();
+    clear(v);
+    add_product<true, false>(v, dy, c);
+    put_state(a, DSTATE, w.index, p, n, v);
+    __syncthreads();
+  }
 }
 
 KERNEL(ssd_scan_back, THREADS) {
-  const i64 i = (i64)blockIdx.x * THREADS + threadIdx.x, each = WIDTH * STATES, above = i / max(each, 1ll),
-            at = i % max(each, 1ll);
-  if (above >= BATCHES * HEADS) return;
-  const i64 batch = above / HEADS, head = above % HEADS, p = at / STATES, n = at % STATES;
-  real dh = HAS(DH_LAST) ? GET(DH_LAST, STATE_OFFSET(DH_LAST)) : (real)0;
-  real *state = (real *)DSTATE + (above * CHUNKS + CHUNKS - 1) * each + at;
-  for (i64 chunk = CHUNKS - 1; chunk >= 0; chunk--, state -= each) {
-    const real term = *state;
-    *state = dh;
-    dh = kept(a, above * CHUNKS + chunk, dh) + term;
-  }
-  if (HAS(DH0)) PUT(DH0, STATE_OFFSET(DH0), dh);
+  const element x = find_element(a);
+  real dh[SCAN_VEC];
+  if (!x.there) return;
+  for (int k = 0; k < SCAN_VEC; k++) dh[k] = HAS(DH_LAST) ? GET(DH_LAST, STATE_OFFSET(DH_LAST, x, k)) : (real)0;
+  scan_states(a, x, DSTATE, true, dh);
+  if (HAS(DH0))
+    for (int k = 0; k < SCAN_VEC; k++) PUT(DH0, STATE_OFFSET(DH0, x, k), dh[k]);
 }
 
 /* Whether dh of a chunk is more than zero by definition */
 inline bool has_dh(const args &a, const place &w) { return NEEDS_DH && (w.chunk + 1 < CHUNKS || HAS(DH_LAST)); }
 
-/* ---- within a chunk: g of all heads, and what passes each step -----------------------------------------------------
- */
+/* ---- within a chunk: g of all heads, and what passes each step ---------------------------------------------- */
 /* e_t = the sum of v_ij over j < t <= i: columns from below, in PARTS of rows, then along rows */
 enum { PARTS = THREADS / T, PART = T / PARTS };
 struct passing {
@@ -52,7 +48,6 @@ struct passing {
 
 inline void sum_passing(const sums &v, passing &r, real *e) {
   const int j = threadIdx.x % T, q = threadIdx.x / T;
-  __syncthreads();
 #pragma unroll
   for (int k = 0; k < EACH; k++) r.at[row_of(k)][column_of(k)] = v.v[k];
   __syncthreads();
@@ -67,11 +62,10 @@ inline void sum_passing(const sums &v, passing &r, real *e) {
   }
   r.part[q][j] = sum;
   __syncthreads();
-  if (q == 0) {
-    sum = 0;
-    for (int k = 0; k < PARTS; k++) sum += r.part[k][j];
-    e[j] = sum;
-  }
+  if (q > 0) return;
+  sum = 0;
+  for (int k = 0; k < PARTS; k++) sum += r.part[k][j];
+  e[j] = sum;
 }
 
 /* A chunk of a group, and the heads of one part of it: HEAD_PARTS parts */
@@ -82,55 +76,61 @@ inline place group_place(const args &a) {
   return w;
 }
 inline i64 head_of_part(const args &a, i64 group, i64 part) { return group * TOGETHER + part * TOGETHER / HEAD_PARTS; }
-inline place with_head(const args &a, const place &w, i64 head) { return place_at(a, w.batch, head, w.chunk); }
+
+/* The chunk's d_s l_ts g_ts of one head: added to `all`, and times C.B in place of g */
+inline void weigh_g(const runs &r, const decays &m, const sums &cb, sums &g, sums &all) {
+#pragma unroll
+  for (int e = 0; e < EACH; e++) {
+    const int t = row_of(e), s = column_of(e);
+    const bool in = sees(r, s, t);
+    const real lg = in ? between(m, s, t) * m.d[s] * g.v[e] : (real)0;
+    all.v[e] += lg;
+    g.v[e] = in ? lg * cb.v[e] : (real)0;
+  }
+}
 
 #define PASSING(index) ((real *)PASSED + (index)*T) /* of a head's chunk */
 #define G_SUMS(part)   ((real *)G_PARTS + ((i64)blockIdx.x * HEAD_PARTS + (part)) * T * T)
 
-KERNEL(ssd_within, THREADS) {
+KERNEL(ssd_within, THREADS, 2) {
   DYNAMIC_SHARED(memory);
-  __shared__ steps m;
-  __shared__ passing r;
+  __shared__ decays m;
+  __shared__ runs r;
+  __shared__ passing room;
   const tile x = tile_at(memory, 0), y = tile_at(memory, 1);
   const place group = group_place(a);
   const i64 part = blockIdx.y, end = head_of_part(a, group.group, part + 1);
   sums cb, all;
   clear(cb), clear(all);
+  find_runs(a, group, r);
   for (i64 n = 0; n < STATES; n += T) {
-    __syncthreads();
-    load_rows(a, x, C, group, 0, n, 0, group.count, (const real *)0);
-    load_rows(a, y, B, group, 0, n, 0, group.count, (const real *)0);
-    __syncthreads();
+    load_rows(a, x, C, group, 0, n, 0, group.count);
+    load_rows(a, y, B, group, 0, n, 0, group.count);
+    tiles_arrive();
     add_product<false, true>(cb, x, y);
+    __syncthreads();
   }
   for (i64 head = head_of_part(a, group.group, part); head < end && WIDTH && STATES; head++) {
-    const place w = with_head(a, group, head);
+    const place w = place_at(a, group.batch, head, group.chunk);
     sums g;
     clear(g);
-    load_steps(a, w, m);
     for (i64 p = 0; p < WIDTH; p += T) {
-      __syncthreads();
-      load_rows(a, x, DY, w, p, 0, 0, w.count, (const real *)0);
-      load_rows(a, y, X, w, p, 0, 0, w.count, (const real *)0);
-      __syncthreads();
+      load_rows(a, x, DY, w, p, 0, 0, w.count);
+      load_rows(a, y, X, w, p, 0, 0, w.count);
+      if (p == 0) load_decays(a, w, m); /* while tiles are on their way */
+      tiles_arrive();
       add_product<false, true>(g, x, y);
+      __syncthreads();
     }
-#pragma unroll
-    for (int e = 0; e < EACH; e++) {
-      const int t = row_of(e), s = column_of(e);
-      const bool in = sees(m, s, t);
-      const real lg = in ? between(m, s, t) * m.d[s] * g.v[e] : (real)0;
-      all.v[e] += lg;
-      g.v[e] = in ? lg * cb.v[e] : (real)0;
-    }
-    if (NEEDS_E) sum_passing(g, r, PASSING(w.index));
+    weigh_g(r, m, cb, g, all);
+    if (NEEDS_E) sum_passing(g, room, PASSING(w.index));
+    __syncthreads();
   }
 #pragma unroll
   for (int e = 0; e < EACH; e++) G_SUMS(part)[row_of(e) * T + column_of(e)] = all.v[e];
 }
 
-/* ---- dB and dC ------------------------------------------------------------------------------------------------------
- */
+/* ---- dB and dC ---------------------------------------------------------------------------------------------- */
 /* The sum over the parts of g, as a tile */
 inline void load_g(const args &a, tile to) {
   sums all;
@@ -145,79 +145,90 @@ inline void load_g(const args &a, tile to) {
 #define GIVEN(tile, index, which) ((real *)GIVENS + (((tile)*BATCHES * HEADS * CHUNKS + (index)) * 2 + (which)) * T)
 #define GIVEN_ALL(tile, index)    ((real *)GIVENS_ALL)[(tile)*BATCHES * HEADS * CHUNKS + (index)]
 
-/* sum += scale(row) part in the rows that are in; out[row] = the row's sum of that times `with` */
-template <class IN, class SCALE>
-inline void add_part(sums &sum, sums &part, tile with, real *room, real *out, IN in, SCALE scale) {
+/* sum += scale[row] part in rows [lo, hi); room gets the sums along rows of that times `with` */
+inline void add_part(sums &sum, sums &part, tile with, real *room, int lo, int hi, const real *scale) {
 #pragma unroll
   for (int e = 0; e < EACH; e++) {
     const int row = row_of(e);
-    const real v = in(row) ? scale(row) * part.v[e] : (real)0;
-    sum.v[e] += v;
-    part.v[e] = in(row) ? v * cell(with, row, column_of(e)) : (real)0;
+    part.v[e] = row >= lo && row < hi ? scale[row] * part.v[e] : (real)0;
+    sum.v[e] += part.v[e];
   }
-  row_sums(part, room, out);
+  row_parts(room, [&](int e) {
+    const int row = row_of(e);
+    return row >= lo && row < hi ? part.v[e] * cell(with, row, column_of(e)) : (real)0;
+  });
 }
 
-/* <h, dh> of one tile, to every thread */
-inline real sum_tiles(tile h, tile dh, real *room) {
+/* <h, dh> of one tile: each warp's part */
+inline real warp_dot(tile h, tile dh) {
   real sum = 0;
 #pragma unroll
   for (int e = 0; e < EACH; e++) sum += cell(h, row_of(e), column_of(e)) * cell(dh, row_of(e), column_of(e));
-  return group_sum<THREADS>(sum, room);
+  return warp_sum(sum);
 }
 
-KERNEL(ssd_groups, THREADS) {
+struct head_room {
+  real from_h[ROW_PARTS * T], to_dh[ROW_PARTS * T], all[THREADS / 32];
+};
+
+/* Head w of the group, states n ..: its part of dB and dC, and what is given. Tiles: b, c, then four to use */
+inline void add_head(const args &a, const place &w, const runs &r, i64 n, char *memory, head_room &room, sums &db,
+                     sums &dc) {
+  const tile b = tile_at(memory, 0), c = tile_at(memory, 1), x = tile_at(memory, 2), dy = tile_at(memory, 3);
+  const tile h = tile_at(memory, 4), dh = tile_at(memory, 5);
+  const bool after = has_dh(a, w);
+  sums from_h, to_dh;
+  real all = 0;
+  clear(from_h), clear(to_dh);
+  for (i64 p = 0; p < WIDTH; p += T) {
+    if (NEEDS_H) load_state(a, h, STATE, w.index, p, n);
+    if (NEEDS_H) load_rows(a, dy, DY, w, p, 0, 0, w.count);
+    if (after) load_state(a, dh, DSTATE, w.index, p, n);
+    if (after) load_rows(a, x, X, w, p, 0, 0, w.count);
+    tiles_arrive();
+    if (NEEDS_H) add_product<false, false>(from_h, dy, h);
+    if (after) add_product<false, false>(to_dh, x, dh);
+    if (NEEDS_E && after) all += warp_dot(h, dh);
+    __syncthreads();
+  }
+  if (NEEDS_H) add_part(dc, from_h, c, room.from_h, 0, r.first_end, FROM(w.index));
+  add_part(db, to_dh, b, room.to_dh, after ? r.last_start : T, w.count, TO(w.index));
+  if (threadIdx.x % 32 == 0) room.all[threadIdx.x / 32] = all;
+  __syncthreads();
+  const int t = threadIdx.x;
+  if (NEEDS_H && t < T) GIVEN(blockIdx.y, w.index, 0)[t] = row_total(room.from_h, t);
+  if (t < T) GIVEN(blockIdx.y, w.index, 1)[t] = row_total(room.to_dh, t);
+  if (t > 0) return;
+  all = 0;
+  for (int i = 0; i < THREADS / 32; i++) all += room.all[i];
+  GIVEN_ALL(blockIdx.y, w.index) = r.carries && after ? KEEP(w.index) * all : (real)0;
+}
+
+KERNEL(ssd_groups, THREADS, 2) {
   DYNAMIC_SHARED(memory);
-  __shared__ steps m;
-  __shared__ real room[2 * T];
-  const tile b = tile_at(memory, 0), c = tile_at(memory, 1), x = tile_at(memory, 2), h = tile_at(memory, 3),
-             dh = tile_at(memory, 4);
+  __shared__ runs r;
+  __shared__ head_room room;
+  const tile b = tile_at(memory, 0), c = tile_at(memory, 1), g = tile_at(memory, 2);
   const place group = group_place(a);
   const i64 n = (i64)blockIdx.y * T;
   sums db, dc;
   clear(db), clear(dc);
-  find_runs(a, group, m);
-  load_rows(a, b, B, group, 0, n, 0, group.count, (const real *)0);
-  load_rows(a, c, C, group, 0, n, 0, group.count, (const real *)0);
-  load_g(a, x);
+  find_runs(a, group, r);
+  load_rows(a, b, B, group, 0, n, 0, group.count);
+  load_rows(a, c, C, group, 0, n, 0, group.count);
+  load_g(a, g);
+  tiles_arrive();
+  const bool any = TOGETHER && WIDTH; /* otherwise these are sums of nothing, even where B or C is NaN */
+  if (any && HAS(DC)) add_product_where<false>(dc, g, b, [&](int s, int t) { return sees(r, s, t); });
+  if (any && HAS(DB)) add_product_where<true>(db, g, c, [&](int t, int s) { return sees(r, s, t); });
   __syncthreads();
-  if (TOGETHER && WIDTH && HAS(DC)) add_product_where<false>(dc, x, b, [&](int s, int t) { return sees(m, s, t); });
-  if (TOGETHER && WIDTH && HAS(DB)) add_product_where<true>(db, x, c, [&](int t, int s) { return sees(m, s, t); });
-  for (i64 head = group.head; head < group.head + TOGETHER && WIDTH; head++) {
-    const place w = with_head(a, group, head);
-    const bool after = has_dh(a, w);
-    sums from_h, to_dh;
-    real all = 0;
-    clear(from_h), clear(to_dh);
-    load_steps(a, w, m);
-    for (i64 p = 0; p < WIDTH; p += T) {
-      __syncthreads();
-      if (NEEDS_H) load_state(a, h, STATE, w.index, p, n);
-      if (after) load_state(a, dh, DSTATE, w.index, p, n);
-      if (NEEDS_H) load_rows(a, x, DY, w, p, 0, 0, w.count, (const real *)0);
-      __syncthreads();
-      if (NEEDS_H) add_product<false, false>(from_h, x, h);
-      if (NEEDS_H && after && NEEDS_E) all += sum_tiles(h, dh, room);
-      __syncthreads();
-      if (after) load_rows(a, x, X, w, p, 0, 0, w.count, (const real *)0);
-      __syncthreads();
-      if (after) add_product<false, false>(to_dh, x, dh);
-    }
-    if (NEEDS_H)
-      add_part(
-          dc, from_h, c, room, GIVEN(blockIdx.y, w.index, 0), [&](int t) { return t < m.first_end; },
-          [&](int t) { return m.from[t]; });
-    add_part(
-        db, to_dh, b, room, GIVEN(blockIdx.y, w.index, 1),
-        [&](int s) { return after && s >= m.last_start && s < w.count; }, [&](int s) { return m.to[s] * m.d[s]; });
-    if (threadIdx.x == 0) GIVEN_ALL(blockIdx.y, w.index) = m.carries && after ? m.keep * all : (real)0;
-  }
+  for (i64 head = group.head; any && head < group.head + TOGETHER; head++)
+    add_head(a, place_at(a, group.batch, head, group.chunk), r, n, memory, room, db, dc);
   if (HAS(DB)) put_rows(a, DB, group, 0, n, db);
   if (HAS(DC)) put_rows(a, DC, group, 0, n, dc);
 }
 
-/* ---- dx and ddelta --------------------------------------------------------------------------------------------------
- */
+/* ---- dx and ddelta ------------------------------------------------------------------------------------------ */
 /* e_t: all that passes step t */
 inline real passed(const args &a, const place &w, int t) {
   real e = PASSING(w.index)[t];
@@ -233,21 +244,20 @@ inline real passed(const args &a, const place &w, int t) {
 
 enum { SUM_A, SUM_D, SUM_BIAS, SUMS };
 
-/* ddelta of each step, and the chunk's sums. inner: x.du, dy.x of each step */
-inline void finish_steps(const args &a, const place &w, const steps &m, const real *x_du, const real *dy_x,
-                         real *room) {
+/* ddelta of each step, and the chunk's sums. x_du, dy_x: x.du and dy.x of each step */
+inline void finish_steps(const args &a, const place &w, const runs &r, const real *d, const real *x_du,
+                         const real *dy_x, real *room) {
   const int t = threadIdx.x;
+  const bool some = WIDTH && STATES;
   real term[SUMS] = {0, 0, 0};
   if (t < w.count) {
-    real dd = WIDTH && STATES ? x_du[t] : (real)0;
-    const bool passes =
-        WIDTH && STATES && NEEDS_E && (t > 0 || m.first_end > 0) && (t == 0 || m.run[t] == m.run[t - 1]);
-    if (passes) {
+    real dd = some ? x_du[t] : (real)0;
+    if (some && NEEDS_E && (t ? r.of[t] == r.of[t - 1] : r.first_end > 0)) { /* something passes */
       const real e = passed(a, w, t);
       dd += decay_of(a, w.head) * e;
-      term[SUM_A] = m.d[t] * e;
+      term[SUM_A] = d[t] * e;
     }
-    if (SOFTPLUS) dd *= -m_expm1(-m.d[t]); /* sigmoid(x) = 1 - e^-softplus(x) */
+    if (SOFTPLUS) dd *= -m_expm1(-d[t]); /* sigmoid(x) = 1 - e^-softplus(x) */
     if (HAS(DDELTA))
       PUT(DDELTA, w.batch * B_STRIDE(DDELTA) + (w.first + t) * L_STRIDE(DDELTA) + w.head * H_STRIDE(DDELTA), dd);
     term[SUM_D] = dy_x[t];
@@ -259,77 +269,65 @@ inline void finish_steps(const args &a, const place &w, const steps &m, const re
   }
 }
 
-/* l_ts C_t.B_s at (t, s) */
-inline void weigh(const args &a, const place &w, const steps &m, tile c, tile b) {
-  sums cb;
-  clear(cb);
-  for (i64 n = 0; n < STATES; n += T) {
-    __syncthreads();
-    load_rows(a, c, C, w, 0, n, 0, w.count, (const real *)0);
-    load_rows(a, b, B, w, 0, n, 0, w.count, (const real *)0);
-    __syncthreads();
+/* du_s = sum_{t >= s} l_ts (C_t.B_s) dy_t + to_s dh B_s / d_s, of channels p ..; leaves dy and x in tiles 1 and 2 */
+inline void find_du(const args &a, const place &w, i64 p, const runs &r, const decays &m, char *memory, sums &du) {
+  const tile c = tile_at(memory, 0), b = tile_at(memory, 1), h = tile_at(memory, 2);
+  const bool after = has_dh(a, w);
+  sums cb, past;
+  clear(cb), clear(past), clear(du);
+  for (i64 n = 0; NEEDS_DH && n < STATES; n += T) {
+    load_rows(a, c, C, w, 0, n, 0, w.count);
+    load_rows(a, b, B, w, 0, n, 0, w.count);
+    if (after) load_state(a, h, DSTATE, w.index, p, n);
+    tiles_arrive();
     add_product<false, true>(cb, c, b);
+    if (after) add_product<false, true>(past, b, h);
+    __syncthreads();
   }
 #pragma unroll
   for (int e = 0; e < EACH; e++) {
     const int t = row_of(e), s = column_of(e);
-    cb.v[e] = sees(m, s, t) ? between(m, s, t) * cb.v[e] : (real)0;
+    cb.v[e] = sees(r, s, t) ? between(m, s, t) * cb.v[e] : (real)0;
+    if (after && t >= r.last_start && t < w.count) du.v[e] = between(m, t, w.count - 1) * past.v[e];
   }
-  __syncthreads();
   set_sums(c, cb);
+  load_rows(a, b, DY, w, p, 0, 0, w.count);
+  load_rows(a, h, X, w, p, 0, 0, w.count);
+  tiles_arrive();
+  if (NEEDS_DH && STATES) add_product_where<true>(du, c, b, [&](int t, int s) { return sees(r, s, t); });
 }
 
-KERNEL(ssd_backward, THREADS) {
+KERNEL(ssd_backward, THREADS, 2) {
   DYNAMIC_SHARED(memory);
-  __shared__ steps m;
-  __shared__ real room[2 * T], row[T], x_du[T], dy_x[T];
-  const tile weights = tile_at(memory, 0), b = tile_at(memory, 1), x = tile_at(memory, 2), dy = tile_at(memory, 3);
+  __shared__ decays m;
+  __shared__ runs r;
+  __shared__ real room[2][ROW_PARTS * T], x_du[T], dy_x[T];
+  const tile dy = tile_at(memory, 1), x = tile_at(memory, 2);
   const place w = place_of(a);
   const real skip = number_of(a, D, w.head);
-  const bool after = has_dh(a, w);
-  if (threadIdx.x < T) x_du[threadIdx.x] = dy_x[threadIdx.x] = 0;
-  load_steps(a, w, m);
-  if (NEEDS_DH) weigh(a, w, m, weights, b);
+  const int t = threadIdx.x;
+  if (t < T) x_du[t] = dy_x[t] = 0;
+  find_runs(a, w, r);
+  load_decays(a, w, m);
   for (i64 p = 0; p < WIDTH; p += T) {
-    sums du, past, v;
-    clear(du), clear(past);
-    for (i64 n = 0; after && n < STATES; n += T) {
-      __syncthreads();
-      load_rows(a, b, B, w, 0, n, m.last_start, w.count, (const real *)0);
-      load_state(a, x, DSTATE, w.index, p, n);
-      __syncthreads();
-      add_product<false, true>(past, b, x);
-    }
-    __syncthreads();
-    load_rows(a, dy, DY, w, p, 0, 0, w.count, (const real *)0);
-    load_rows(a, x, X, w, p, 0, 0, w.count, (const real *)0);
-    __syncthreads();
-    if (NEEDS_DH && STATES) add_product_where<true>(du, weights, dy, [&](int t, int s) { return sees(m, s, t); });
+    sums du;
+    find_du(a, w, p, r, m, memory, du);
+    row_parts(room[0], [&](int e) { return du.v[e] * cell(x, row_of(e), column_of(e)); });
+    row_parts(room[1], [&](int e) { return cell(dy, row_of(e), column_of(e)) * cell(x, row_of(e), column_of(e)); });
 #pragma unroll
     for (int e = 0; e < EACH; e++) {
-      const int s = row_of(e);
-      if (after && s >= m.last_start && s < w.count) du.v[e] += m.to[s] * past.v[e];
-      v.v[e] = du.v[e] * cell(x, s, column_of(e));
-    }
-    row_sums(v, room, row);
-    if (threadIdx.x < T) x_du[threadIdx.x] += row[threadIdx.x];
-#pragma unroll
-    for (int e = 0; e < EACH; e++) {
-      const real g = cell(dy, row_of(e), column_of(e));
-      v.v[e] = g * cell(x, row_of(e), column_of(e));
-      du.v[e] = STATES ? m.d[row_of(e)] * du.v[e] + skip * g : skip * g;
+      const real direct = skip * cell(dy, row_of(e), column_of(e));
+      du.v[e] = STATES ? m.d[row_of(e)] * du.v[e] + direct : direct;
     }
     __syncthreads();
-    row_sums(v, room, row);
-    if (threadIdx.x < T) dy_x[threadIdx.x] += row[threadIdx.x];
+    if (t < T) x_du[t] += row_total(room[0], t), dy_x[t] += row_total(room[1], t);
     if (HAS(DX)) put_rows(a, DX, w, p, 0, du);
+    __syncthreads();
   }
-  __syncthreads();
-  finish_steps(a, w, m, x_du, dy_x, room);
+  finish_steps(a, w, r, m.d, x_du, dy_x, room[0]);
 }
 
-/* ---- sums over batch and time: a warp for each head
- * ------------------------------------------------------------------ */
+/* ---- sums over batch and time: a warp for each head --------------------------------------------------------- */
 KERNEL(ssd_heads, 32) {
   const i64 head = blockIdx.x;
   const int slots[SUMS] = {DA, DD, DDELTA_BIAS};

@@ -45,7 +45,7 @@ static way choose_way(cuda_plan *k) {
   const bool tensor = k->dev->arch >= 80 && is_bf16(k->p);
   const way fast = {64, k->p->t[X].dtype == AMBI_F32 ? 4 : 8, tensor}, general = {32, 1, false};
   const bool possible =
-      k->p->compute == AMBI_F32 && is_dense(k->p) && 5 * tile_bytes(k->p, fast) <= k->dev->shared_bytes;
+      k->p->compute == AMBI_F32 && is_dense(k->p) && 6 * tile_bytes(k->p, fast) <= k->dev->shared_bytes;
   return cuda_specialise(k, possible) ? fast : general;
 }
 
@@ -82,6 +82,11 @@ static void say_problem(cuda_plan *k, way y) {
   cuda_part(k, ssd_tiles_cu);
 }
 
+/* NAME: so many elements of states; bf16 where tensor cores read them */
+static void states_of(cuda_plan *k, const char *name, way y, int64_t count) {
+  cuda_workspace(k, name, (uint64_t)count * (y.tensor ? 2 : real_bytes(k->p)));
+}
+
 /* NAME: so many reals of workspace */
 static void reals(cuda_plan *k, const char *name, int64_t count) {
   cuda_workspace(k, name, (uint64_t)count * real_bytes(k->p));
@@ -99,10 +104,16 @@ static extent extent_of(const problem *p, way y) {
                   heads * r->width * r->states};
 }
 
+/* Elements of a state that a thread takes through the scan */
+static int64_t scan_vector(const cuda_plan *k, way y) {
+  const int64_t vector = y.tensor ? 8 : 4;
+  return k->special && ssd(k->p)->states % vector == 0 ? vector : 1;
+}
+
 static void plan_states(cuda_plan *k, way y, extent e, const char *states, const char *scan) {
   const int64_t tile = tile_bytes(k->p, y);
-  cuda_launch(k, states, e.all, e.tiles_p * e.tiles_n, THREADS, 1, 2 * tile);
-  cuda_launch(k, scan, ceil_div(e.states, THREADS), 1, THREADS, 1, 0);
+  cuda_launch(k, states, e.states ? e.all : 0, e.tiles_p, THREADS, 1, 2 * tile);
+  cuda_launch(k, scan, ceil_div(e.states, THREADS * scan_vector(k, y)), 1, THREADS, 1, 0);
 }
 
 static void plan_forward(cuda_plan *k, way y, extent e) {
@@ -112,7 +123,7 @@ static void plan_forward(cuda_plan *k, way y, extent e) {
 
 /* The heads of a group are cut into parts where chunks and groups alone are few: by the shape. */
 static int64_t head_parts(const ssd_recipe *r, extent e) {
-  enum { ENOUGH = 512 };
+  enum { ENOUGH = 1024 };
   const int64_t blocks = r->batches * r->groups * e.chunks, parts = blocks ? ENOUGH / blocks : 1;
   return parts < 1 ? 1 : parts < r->together ? parts : r->together ? r->together : 1;
 }
@@ -124,7 +135,7 @@ static void plan_backward(cuda_plan *k, way y, extent e) {
   const bool grouped = writes_any(p, through_e | AMBI_BIT(B) | AMBI_BIT(C));
   const bool headed = writes_any(p, through_e | AMBI_BIT(X) | AMBI_BIT(D));
   cuda_number(k, "HEAD_PARTS", parts);
-  reals(k, "DSTATE", r->needs_dh ? e.states * e.chunks : 0);
+  states_of(k, "DSTATE", y, r->needs_dh ? e.states * e.chunks : 0);
   reals(k, "PASSED", grouped ? e.all * y.steps : 0);
   reals(k, "G_PARTS", grouped ? groups * parts * y.steps * y.steps : 0);
   reals(k, "GIVENS", grouped ? e.tiles_n * e.all * 2 * y.steps : 0);
@@ -133,8 +144,8 @@ static void plan_backward(cuda_plan *k, way y, extent e) {
   if (r->needs_h) plan_states(k, y, e, "ssd_states", "ssd_scan");
   if (r->needs_dh) plan_states(k, y, e, "ssd_states_back", "ssd_scan_back");
   if (grouped) cuda_launch(k, "ssd_within", groups, parts, THREADS, 1, 2 * tile);
-  if (grouped) cuda_launch(k, "ssd_groups", groups, e.tiles_n, THREADS, 1, 5 * tile);
-  if (headed) cuda_launch(k, "ssd_backward", e.all, 1, THREADS, 1, 4 * tile);
+  if (grouped) cuda_launch(k, "ssd_groups", groups, e.tiles_n, THREADS, 1, 6 * tile);
+  if (headed) cuda_launch(k, "ssd_backward", e.all, 1, THREADS, 1, 3 * tile);
   if (headed) cuda_launch(k, "ssd_heads", r->heads, 1, 32, 1, 0);
 }
 
@@ -144,8 +155,11 @@ static ambi_status plan(cuda_plan *k) {
   const extent e = extent_of(p, y);
   k->variant = y.tensor ? "tensor cores" : k->special ? "tiles" : "general";
   say_problem(k, y);
-  reals(k, "STATE", !is_backward(p) || ssd(p)->needs_h ? e.states * e.chunks : 0);
+  states_of(k, "STATE", y, !is_backward(p) || ssd(p)->needs_h ? e.states * e.chunks : 0);
+  reals(k, "ENDS", 2 * y.steps * e.all);
   reals(k, "KEEPS", 2 * e.all);
+  cuda_fix(k, "SCAN_VEC", scan_vector(k, y));
+  if (e.states) cuda_launch(k, "ssd_ends", e.all, 1, (int)y.steps, 1, 0);
   if (is_backward(p)) k->last = ssd_backward_cu;
   if (is_backward(p))
     plan_backward(k, y, e);

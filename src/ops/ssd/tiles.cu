@@ -3,7 +3,7 @@
  * With TENSOR 1 a tile holds bf16 and products are those of tensor.cu; otherwise it holds reals. Either way
  * a block has 256 threads, and a thread has EACH sums of a T x T matrix: sum e is at (row_of(e), column_of(e)).      */
 enum { T = STEPS, THREADS = 256, EACH = T * T / THREADS, VEC = LOAD_VEC };
-enum { REAL_TYPE = COMPUTE_F64 ? F64 : F32 };
+enum { REAL_TYPE = COMPUTE_F64 ? F64 : F32, STATE_TYPE = TENSOR ? (int)BF16 : (int)REAL_TYPE };
 
 struct sums {
   real v[EACH];
@@ -69,27 +69,24 @@ inline void add_product(sums &c, tile a, tile b) {
   }
 }
 
-/* out[row] = the sum over the columns of c; room: 2 T reals */
-inline void row_sums(const sums &c, real *room, real *out) {
+/* The sums along rows of value(e), in ROW_PARTS parts of T each: after a barrier row_total adds them up. */
+enum { ROW_PARTS = 2 };
+template <class VALUE>
+inline void row_parts(real *room, VALUE value) {
   real low = 0, high = 0;
 #pragma unroll
   for (int e = 0; e < EACH; e++)
     if (e / 2 % 2)
-      high += c.v[e];
+      high += value(e);
     else
-      low += c.v[e];
+      low += value(e);
   for (int step = 1; step < 4; step *= 2) {
     low += __shfl_xor_sync(ALL_LANES, low, step);
     high += __shfl_xor_sync(ALL_LANES, high, step);
   }
-  __syncthreads();
-  if (threadIdx.x % 4 == 0) {
-    room[(int)threadIdx.x / 128 * T + row_of(0)] = low;
-    room[(int)threadIdx.x / 128 * T + row_of(2)] = high;
-  }
-  __syncthreads();
-  if (threadIdx.x < T) out[threadIdx.x] = room[threadIdx.x] + room[T + threadIdx.x];
-  __syncthreads();
+  if (threadIdx.x % 4) return;
+  room[(int)threadIdx.x / 128 * T + row_of(0)] = low;
+  room[(int)threadIdx.x / 128 * T + row_of(2)] = high;
 }
 #else
 enum { SIDE = T / 16, PITCH = T + 1, TILE_BYTES = T * PITCH * (int)sizeof(real) };
@@ -124,20 +121,25 @@ inline void add_product(sums &c, tile a, tile b) {
   }
 }
 
-inline void row_sums(const sums &c, real *room, real *out) {
+enum { ROW_PARTS = 1 };
+template <class VALUE>
+inline void row_parts(real *room, VALUE value) {
 #pragma unroll
   for (int i = 0; i < SIDE; i++) {
     real sum = 0;
 #pragma unroll
-    for (int j = 0; j < SIDE; j++) sum += c.v[i * SIDE + j];
+    for (int j = 0; j < SIDE; j++) sum += value(i * SIDE + j);
     for (int step = 1; step < 16; step *= 2) sum += __shfl_xor_sync(ALL_LANES, sum, step);
     if (threadIdx.x % 16 == 0) room[row_of(i * SIDE)] = sum;
   }
-  __syncthreads();
-  if (threadIdx.x < T) out[threadIdx.x] = room[threadIdx.x];
-  __syncthreads();
 }
 #endif
+
+inline real row_total(const real *room, int row) {
+  real sum = room[row];
+  for (int i = 1; i < ROW_PARTS; i++) sum += room[i * T + row];
+  return sum;
+}
 
 inline tile tile_at(char *memory, int i) {
 #if TENSOR
@@ -157,25 +159,29 @@ inline void add_product_where(sums &c, tile a, tile b, IN in) {
     odd = odd || !(v - v == 0);
   }
   if (!__syncthreads_or(odd)) return add_product<FLIP_A, false>(c, a, b);
-#pragma unroll 1
-  for (int k = 0; k < T; k++)
 #pragma unroll
-    for (int e = 0; e < EACH; e++)
+  for (int e = 0; e < EACH; e++)
+#pragma unroll 1
+    for (int k = 0; k < T; k++)
       if (in(k, row_of(e)))
         c.v[e] += (FLIP_A ? cell(a, k, row_of(e)) : cell(a, row_of(e), k)) * cell(b, k, column_of(e));
 }
 
-/* ---- global memory ------------------------------------------------------------------------------------------------
- */
+/* ---- global memory ------------------------------------------------------------------------------------------ */
 /* VEC neighbours of a row of which `left` exist, `inner` elements apart */
 inline void get_vector(real (&v)[VEC], int dtype, const char *at, i64 i, i64 inner, i64 left) {
   if (VEC > 1) return load_some<VEC>(v, dtype, at, i, left);
   v[0] = left > 0 ? load(dtype, at, i * inner) : (real)0;
 }
 
-/* Rows [lo, hi) of a matrix, `step` elements apart, times scale[row] if there is one; zero outside and past `left` */
-inline void load_matrix(tile to, int dtype, const char *at, i64 step, i64 inner, int lo, int hi, i64 left,
-                        const real *scale) {
+/* Rows [lo, hi) of a matrix, `step` elements apart, times scale[row] if there is one; zero outside and past `left`.
+ * They are there after tiles_arrive(). */
+__noinline__ void load_matrix(tile to, int dtype, const char *at, i64 step, i64 inner, int lo, int hi, i64 left,
+                              const real *scale) {
+#if TENSOR
+  if (at && dtype == TYPE && lo == 0 && !scale && left % 8 == 0)
+    return load_tile<T, T, T, THREADS>(to, at, step * 2, hi, (int)min(left, (i64)T));
+#endif
 #pragma unroll
   for (int i = 0; i < EACH / VEC; i++) {
     const int n = (int)threadIdx.x + i * THREADS, row = n / (T / VEC), column = n % (T / VEC) * VEC;
@@ -187,6 +193,13 @@ inline void load_matrix(tile to, int dtype, const char *at, i64 step, i64 inner,
     for (int k = 0; k < VEC; k++) v[k] *= scale && there ? scale[row] : (real)1;
     set_vector(to, row, column, v);
   }
+}
+
+inline void tiles_arrive() {
+#if TENSOR
+  copies_done();
+#endif
+  __syncthreads();
 }
 
 /* c to rows [0, hi) and columns [0, left) of a matrix */
