@@ -97,8 +97,11 @@ static int check_attention(const model_config *c, char *err, size_t n) {
   if (!in_range(r, sizeof r / sizeof *r, err, n)) return 0;
   if (c->attention.heads % c->attention.kv_heads == 0 && c->attention.head_dim % 2 == 0 && c->attention.theta > 0)
     return 1;
-  snprintf(err, n, "attention needs heads (%lld) that are a multiple of key heads (%lld), an even head size (%lld)",
-           (long long)c->attention.heads, (long long)c->attention.kv_heads, (long long)c->attention.head_dim);
+  snprintf(err, n,
+           "attention needs heads (%lld) that are a multiple of key heads (%lld), an even head size (%lld) and a theta "
+           "above 0 (%g)",
+           (long long)c->attention.heads, (long long)c->attention.kv_heads, (long long)c->attention.head_dim,
+           c->attention.theta);
   return 0;
 }
 

@@ -49,6 +49,8 @@ int config_check(const model_config *c, char *err, size_t n);
 /* 1: all layers are of one kind, and transformers knows the model. */
 int config_is_plain(const model_config *c);
 
+/* From the text of a config.json: ambi's, or what transformers wrote (which may hold Infinity, as JSON may not). */
+int config_parse(const char *text, size_t bytes, model_config *c, char *err, size_t n);
 int config_read(const char *path, model_config *c, char *err, size_t n);
 int config_write(const char *path, const model_config *c, const char *dtype, char *err, size_t n);
 

@@ -9,7 +9,7 @@
 #include "config.h"
 
 typedef enum { INTEGER, REAL, BOOLEAN } member_type;
-enum { OPTIONAL = 1 };
+enum { OPTIONAL = 1, LIST = 2 }; /* list: or several, of which the first counts */
 
 /* A member of config.json and where it lies in model_config. */
 typedef struct {
@@ -21,11 +21,14 @@ typedef struct {
 
 #define AT(field) offsetof(model_config, field)
 
-static const member common[] = {
-    {"vocab_size", INTEGER, AT(vocab), 0},           {"hidden_size", INTEGER, AT(width), 0},
-    {"num_hidden_layers", INTEGER, AT(layers), 0},   {"tie_word_embeddings", BOOLEAN, AT(tied), OPTIONAL},
-    {"bos_token_id", INTEGER, AT(bos), OPTIONAL},    {"eos_token_id", INTEGER, AT(eos), OPTIONAL},
-    {"initializer_range", REAL, AT(init), OPTIONAL}, {0}};
+static const member common[] = {{"vocab_size", INTEGER, AT(vocab), 0},
+                                {"hidden_size", INTEGER, AT(width), 0},
+                                {"num_hidden_layers", INTEGER, AT(layers), 0},
+                                {"tie_word_embeddings", BOOLEAN, AT(tied), OPTIONAL},
+                                {"bos_token_id", INTEGER, AT(bos), OPTIONAL | LIST},
+                                {"eos_token_id", INTEGER, AT(eos), OPTIONAL | LIST},
+                                {"initializer_range", REAL, AT(init), OPTIONAL},
+                                {0}};
 
 static const member mamba[] = {{"layer_norm_epsilon", REAL, AT(eps), OPTIONAL},
                                {"residual_in_fp32", BOOLEAN, AT(residual_f32), OPTIONAL},
@@ -105,6 +108,7 @@ enum { FAMILIES = sizeof families / sizeof *families };
 static int read_member(const json_value *root, const member *m, model_config *c, char *err, size_t n) {
   const json_value *v = json_get(root, m->name);
   void *at = (char *)c + m->offset;
+  if (v && v->type == JSON_ARRAY && (m->flags & LIST)) v = v->child;
   if (!v || v->type == JSON_NULL) {
     if (m->flags & OPTIONAL) return 1;
     return snprintf(err, n, "\"%s\" is missing", m->name), 0;
@@ -135,6 +139,18 @@ static int meets(const json_value *root, const demand *d, char *err, size_t n) {
       return snprintf(err, n, "\"%s\" is not \"%s\", the only one that is known here", d->name, d->value), 0;
   }
   return 1;
+}
+
+/* The time step of Mamba-2 is not clamped here: 0 to infinity, which transformers has spelt in two ways. */
+static int read_limits(const json_value *root, char *err, size_t n) {
+  const json_value *list = json_get(root, "time_step_limit");
+  const json_value *low = list && list->type == JSON_ARRAY ? list->child : NULL, *high = low ? low->next : NULL;
+  if (!list || list->type == JSON_NULL) return 1;
+  const char *text = json_text(json_get(high, "__float__"));
+  const int open =
+      high && ((high->type == JSON_NUMBER && high->number >= 1e300) || (text && strcmp(text, "Infinity") == 0));
+  if (low && low->type == JSON_NUMBER && low->number == 0 && open) return 1;
+  return snprintf(err, n, "\"time_step_limit\" is not 0 to infinity, which is not supported"), 0;
 }
 
 /* theta, from either of the places where transformers has kept it. */
@@ -174,7 +190,7 @@ static int read_root(const json_value *root, model_config *c, char *err, size_t 
   c->tied = kind != LAYER_ATTENTION;
   c->mamba.inner = c->mamba.rank = c->attention.head_dim = c->attention.kv_heads = 0; /* follow from others */
   if (!read_members(root, common, c, err, n) || !read_members(root, families[f].members, c, err, n) ||
-      !meets(root, families[f].demands, err, n) || !read_rope(root, c, err, n))
+      !meets(root, families[f].demands, err, n) || !read_rope(root, c, err, n) || !read_limits(root, err, n))
     return 0;
   if (families[f].kind < 0 && !read_layers(root, c, err, n)) return 0;
   if (c->width < 1 || c->width > CONFIG_MAX_WIDTH) return config_check(c, err, n); /* says so */
@@ -185,16 +201,43 @@ static int read_root(const json_value *root, model_config *c, char *err, size_t 
   return config_check(c, err, n);
 }
 
+/* Infinity, outside of strings, becomes a number of as many bytes. */
+static char *without_infinity(const char *text, size_t bytes) {
+  static const char infinity[] = "Infinity", large[] = "1.0e+308";
+  char *copy = malloc(bytes + 1);
+  int quoted = 0;
+  if (!copy) return NULL;
+  memcpy(copy, text, bytes);
+  copy[bytes] = 0;
+  for (size_t i = 0; i < bytes; i++) {
+    if (quoted && copy[i] == '\\')
+      i++;
+    else if (copy[i] == '"')
+      quoted = !quoted;
+    else if (!quoted && bytes - i >= sizeof large - 1 && memcmp(copy + i, infinity, sizeof large - 1) == 0)
+      memcpy(copy + i, large, sizeof large - 1);
+  }
+  return copy;
+}
+
+int config_parse(const char *text, size_t bytes, model_config *c, char *err, size_t n) {
+  char *copy = without_infinity(text, bytes);
+  if (!copy) return snprintf(err, n, "out of memory"), 0;
+  json_doc *doc = json_parse(copy, bytes, err, n);
+  int ok = doc && (json_root(doc)->type == JSON_OBJECT ? read_root(json_root(doc), c, err, n)
+                                                       : (snprintf(err, n, "no JSON object"), 0));
+  json_free(doc);
+  free(copy);
+  return ok;
+}
+
 int config_read(const char *path, model_config *c, char *err, size_t n) {
   char why[240] = "";
   size_t bytes;
   char *text = file_read(path, 1 << 24, &bytes, err, n);
   if (!text) return 0;
-  json_doc *doc = json_parse(text, bytes, why, sizeof why);
-  int ok = doc && (json_root(doc)->type == JSON_OBJECT ? read_root(json_root(doc), c, why, sizeof why)
-                                                       : (snprintf(why, sizeof why, "no JSON object"), 0));
+  int ok = config_parse(text, bytes, c, why, sizeof why);
   if (!ok) snprintf(err, n, "%s: %s", path, why);
-  json_free(doc);
   free(text);
   return ok;
 }

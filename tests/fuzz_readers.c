@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../models/params.h"
 #include "../models/tokenizer.h"
 #include "../util/files.h"
 #include "../util/json.h"
@@ -16,7 +17,8 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static volatile unsigned sink;
-static uint64_t accepted[3]; /* as JSON, as safetensors, as a tokenizer: a loop that never gets in tests little */
+static uint64_t
+    accepted[4]; /* as JSON, as safetensors, as a tokenizer, as a config: a loop that never gets in tests little */
 
 /* Every value must be reachable and every string readable to its end. */
 static size_t walk(const json_value *v) {
@@ -72,8 +74,22 @@ static void try_tokenizer(const uint8_t *data, size_t size) {
   tokenizer_free(t);
 }
 
+/* A config that is accepted has parameters that can be counted. */
+static void try_config(const uint8_t *data, size_t size) {
+  char err[64] = "";
+  model_config c;
+  param_list list;
+  const int ok = config_parse((const char *)data, size, &c, err, sizeof err);
+  if (!ok && *err == 0) abort();
+  accepted[3] += ok ? 1 : 0;
+  if (!ok || !params_list(&c, &list)) return;
+  if (list.count < 4 || list.size < 1 || list.decayed > list.size) abort();
+  params_free(&list);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   try_json(data, size);
+  try_config(data, size);
   try_safetensors(data, size);
   try_tokenizer(data, size);
   return 0;
@@ -95,7 +111,17 @@ static uint64_t next(void) { /* splitmix64 */
 static const char *const seeds[] = {
     "[{\"name\":\"a\",\"attrs\":{\"eps\":1e-06,\"on\":true,\"x\":null},\"l\":[1,-2.5e3,\"\\ud83d\\ude00\\n\"]}]",
     ("{\"a\":" ENTRY("\"F32\"", "[2,1]", "[0,8]") ",\"b\":" ENTRY("\"I64\"", "[]", "[8,16]") "}"),
-    ("{\"__metadata__\":{\"format\":\"pt\"},\"w\":" ENTRY("\"BF16\"", "[8]", "[0,16]") "}")};
+    ("{\"__metadata__\":{\"format\":\"pt\"},\"w\":" ENTRY("\"BF16\"", "[8]", "[0,16]") "}"),
+    "{\"model_type\":\"mamba\",\"vocab_size\":50,\"hidden_size\":32,\"num_hidden_layers\":2,\"state_size\":8,"
+    "\"conv_kernel\":4,\"eos_token_id\":[1,2],\"time_step_limit\":[0.0,Infinity]}",
+    "{\"model_type\":\"llama\",\"vocab_size\":50,\"hidden_size\":32,\"num_hidden_layers\":2,\"rms_norm_eps\":1e-6,"
+    "\"num_attention_heads\":4,\"intermediate_size\":48,\"rope_parameters\":{\"rope_theta\":5e5}}",
+    "{\"model_type\":\"ambi\",\"vocab_size\":50,\"hidden_size\":32,\"num_hidden_layers\":1,\"norm_epsilon\":1e-5,"
+    "\"residual_in_fp32\":true,\"mamba_inner\":64,\"mamba_state\":8,\"mamba_conv\":4,\"mamba_rank\":2,"
+    "\"mamba_conv_bias\":true,\"mamba2_heads\":4,\"mamba2_head_dim\":16,\"mamba2_groups\":1,\"mamba2_state\":8,"
+    "\"mamba2_conv\":4,\"mamba2_conv_bias\":true,\"attention_heads\":4,\"attention_kv_heads\":2,"
+    "\"attention_head_dim\":8,\"attention_mlp\":48,\"attention_positions\":99,\"attention_theta\":10000,"
+    "\"layer_types\":[\"mamba2\"]}"};
 
 static const char *const tokens[] = {"\"",      "{",           "}",         "[",
                                      "]",       ",",           ":",         "\\u",
@@ -176,6 +202,7 @@ static void one_round(void) {
   if (!exact) exit(1);
   memcpy(exact, buffer, size + 8 + data);
   try_json(exact + 8, size);
+  try_config(exact + 8, size);
   LLVMFuzzerTestOneInput(exact, size + 8 + data);
   free(exact);
 }
@@ -188,10 +215,10 @@ int main(int argc, char **argv) {
     if (i % 4 == 0) tokenizer_round();
   }
   /* Inputs that were accepted at all show that the loop gets past the first check; a fault ends the program. */
-  int ok = count < 1000 || (accepted[0] > 0 && accepted[1] > 0 && accepted[2] > 0);
-  printf("fuzz_readers: %llu were JSON, %llu safetensors, %llu tokenizers\n%llu passed, %d failed\n",
+  int ok = count < 1000 || (accepted[0] > 0 && accepted[1] > 0 && accepted[2] > 0 && accepted[3] > 0);
+  printf("fuzz_readers: %llu were JSON, %llu safetensors, %llu tokenizers, %llu configs\n%llu passed, %d failed\n",
          (unsigned long long)accepted[0], (unsigned long long)accepted[1], (unsigned long long)accepted[2],
-         (unsigned long long)count, !ok);
+         (unsigned long long)accepted[3], (unsigned long long)count, !ok);
   return !ok;
 }
 #endif
