@@ -6,7 +6,7 @@ CMAKE_FLAGS ?=
 STAGES      ?=
 export JOBS
 
-.PHONY: all build test test-large demo bench docs install format tidy clean help
+.PHONY: all build test test-large demo bench docs packs install format tidy clean help
 all: build
 
 $(BUILD)/CMakeCache.txt:
@@ -31,6 +31,14 @@ bench: build
 docs: build
 	$(BUILD)/ambi docs $(BUILD)/docs
 
+# Kernel packs: KEY names the secret key to sign with (`ambi pack keygen FILE` makes one).
+KEY          ?=
+PACK_VERSION ?= 1.0.0
+packs: build
+	tools/modules $(BUILD)/packs/modules
+	$(BUILD)/ambi pack build $(BUILD)/packs/modules $(BUILD)/packs/ambi-kernels --version $(PACK_VERSION) $(if $(KEY),--key $(KEY))
+	@$(if $(KEY),:,echo 'the pack is not signed: make packs KEY=FILE signs it')
+
 # DESTDIR is read from the environment by CMake.
 install: build
 	DESTDIR="$(DESTDIR)" cmake --install $(BUILD) --prefix $(PREFIX)
@@ -51,6 +59,7 @@ help:
 	@echo 'make demo        train a small Mamba on the sources of ambi, then let it write (three minutes)'
 	@echo 'make bench       time every op against the limits of this machine'
 	@echo 'make docs        a page per op, into $(BUILD)/docs'
+	@echo 'make packs       kernel packs for WebAssembly into $(BUILD)/packs; KEY=FILE signs them'
 	@echo 'make install     PREFIX=$(PREFIX) DESTDIR='
 	@echo 'make format      clang-format every source'
 	@echo 'make tidy        clang-tidy every source'

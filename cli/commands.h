@@ -12,5 +12,6 @@ int eval_main(int argc, char **argv);
 int tokenizer_main(int argc, char **argv);
 int docs_main(int argc, char **argv);
 int report_main(int argc, char **argv);
+int pack_main(int argc, char **argv);
 
 #endif

@@ -22,6 +22,7 @@ static const struct {
     {"tokenizer", tokenizer_main, "make a tokenizer from text, and show what one does"},
     {"docs", docs_main, "write a page of documentation for each op"},
     {"report", report_main, "write the page about a training run: curves, samples, configuration"},
+    {"pack", pack_main, "kernel packs: build, sign, verify and run kernels in a sandbox"},
     {"help", help_main, "this text, or that of one command"},
     {"version", version_main, "the version of the library"},
 };

@@ -5,7 +5,7 @@ install(TARGETS ambi_shared ambi_static EXPORT ambi-targets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS ambi RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(FILES include/ambi/ambi.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ambi)
+install(FILES include/ambi/ambi.h include/ambi/pack.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ambi)
 
 # pkg-config: the prefix is found from where ambi.pc lies, so an installed tree can be moved.
 set(pc_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -16,6 +16,18 @@ enum { TILE = 960 }; /* a handful fit the first-level cache, and 3840 bytes apar
 
 #define REAL_DTYPE (AMBI_REAL == 64 ? AMBI_F64 : AMBI_F32)
 
+/* Kernel packs store f32 alone, and most of them dense: what else strips can do is then not compiled. */
+#ifdef AMBI_PACK
+enum { F32_ALONE = 1 };
+#else
+enum { F32_ALONE = 0 };
+#endif
+#ifdef AMBI_PACK_DENSE
+enum { DENSE_ALONE = 1 };
+#else
+enum { DENSE_ALONE = 0 };
+#endif
+
 typedef struct {
   char *at;
   int64_t stride; /* elements */
@@ -100,7 +112,7 @@ static inline void write_f16(uint16_t *d, int64_t stride, int64_t n, const real 
 }
 
 SHARED void read_reals(ambi_dtype t, const void *s, int64_t stride, int64_t n, real *out) {
-  switch (t) {
+  switch (F32_ALONE ? AMBI_F32 : t) {
     case AMBI_F32:
       read_f32(s, stride, n, out);
       break;
@@ -117,7 +129,7 @@ SHARED void read_reals(ambi_dtype t, const void *s, int64_t stride, int64_t n, r
 }
 
 SHARED void write_reals(ambi_dtype t, void *d, int64_t stride, int64_t n, const real *v) {
-  switch (t) {
+  switch (F32_ALONE ? AMBI_F32 : t) {
     case AMBI_F32:
       write_f32(d, stride, n, v);
       break;
@@ -160,7 +172,7 @@ static inline void stream_fence(void) {
 #endif
 }
 
-static inline bool is_direct(const strip *s) { return s->dtype == REAL_DTYPE && s->stride == 1; }
+static inline bool is_direct(const strip *s) { return DENSE_ALONE || (s->dtype == REAL_DTYPE && s->stride == 1); }
 static inline char *strip_at(const strip *s, int64_t i) { return s->at + i * s->stride * dtype_bytes(s->dtype); }
 
 static inline const real *strip_in(const strip *s, int64_t i, int64_t n, real *tile) {
@@ -170,19 +182,19 @@ static inline const real *strip_in(const strip *s, int64_t i, int64_t n, real *t
 }
 
 static inline real *strip_out(const strip *s, int64_t i, real *tile) {
-  return is_direct(s) && !s->accumulate && !s->stream ? (real *)(void *)s->at + i : tile;
+  return DENSE_ALONE || (is_direct(s) && !s->accumulate && !s->stream) ? (real *)(void *)s->at + i : tile;
 }
 
 SHARED void strip_put(const strip *s, int64_t i, int64_t n, const real *v) {
   char *at = strip_at(s, i);
   if (at == (const char *)v) return; /* computed in place */
   TILE_OF_REALS sum[TILE];
-  if (s->accumulate) {
+  if (s->accumulate && !DENSE_ALONE) {
     const real *old = strip_in(s, i, n, sum);
     for (int64_t k = 0; k < n; k++) sum[k] = old[k] + v[k];
     v = sum;
   }
-  if (!s->stream) {
+  if (!s->stream || DENSE_ALONE) {
     write_reals(s->dtype, at, s->stride, n, v);
   } else if (is_direct(s)) {
     stream_bytes(at, (const char *)v, n * (int64_t)sizeof(real));
@@ -252,6 +264,7 @@ typedef struct {
 INLINE out_view view_out(int kind, const strip *s, int64_t i, real *tile) {
   if (!s->at) return (out_view){NULL, false};
   char *at = strip_at(s, i);
+  if (DENSE_ALONE) return (out_view){at, false};
   bool as_it_lies = kind == BF16S || (is_direct(s) && !s->accumulate);
   bool aligned = (uintptr_t)at % (kind == BF16S ? VBYTES / 2 : VBYTES) == 0;
   if (as_it_lies && (aligned || !s->stream)) return (out_view){at, s->stream};

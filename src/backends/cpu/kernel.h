@@ -43,8 +43,12 @@ typedef struct {
 #define product_into  CPU_KERNEL(product_into)
 #define product_add   CPU_KERNEL(product_add)
 #else
+#if defined(AMBI_PACK) /* f32 alone */
+#define HAS_BF16S 0
+#else
 #define HAS_BF16S (AMBI_REAL == 32)
-#define SHARED    static __attribute__((unused))
+#endif
+#define SHARED static __attribute__((unused))
 #endif
 
 static inline int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }

@@ -7,6 +7,14 @@
 #include "backends/convert.h"
 #include "backends/cpu/simd.h"
 
+/* Engines of WebAssembly do not unroll, and each turn of a loop costs them a look at the clock, for which some put all
+ * registers aside. */
+#if defined(AMBI_ISA_wasm) && !defined(AMBI_PACK_SMALL) && !defined(AMBI_COMPACT)
+#define LANES_UNROLL _Pragma("clang loop unroll_count(4)")
+#else
+#define LANES_UNROLL
+#endif
+
 /* A loop over n elements, a vector at a time: the body sees the index i and how many elements are `left` to it. Written
  * twice, so that whole vectors are handled without asking; once where code is to be small.                          */
 #if defined(AMBI_COMPACT)
@@ -21,6 +29,7 @@
 #define FOR_LANES(i, n, ...)         \
   do {                               \
     int64_t i = 0;                   \
+    LANES_UNROLL                     \
     for (; i + VL <= (n); i += VL) { \
       const int64_t left = VL;       \
       __VA_ARGS__                    \

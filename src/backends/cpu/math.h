@@ -107,13 +107,15 @@ static inline logit m_logit_cubic(vr x, double p, double q) {
 }
 
 /* k / (1 + e^r 2^-n) = k 2^n / (2^n + e^r) */
-static inline vr m_gate(vr k, logit t) { return v_scale2(v_ratio(k, (v_pow2(t.n) + K(1.0)) + expm1_poly(t.r)), t.n); }
+static inline vr m_gate(vr k, logit t) {
+  return v_scale2_low(v_ratio(k, (v_pow2(t.n) + K(1.0)) + expm1_poly(t.r)), t.n);
+}
 static inline vr m_sigmoid(vr t) { return m_gate(K(1.0), m_logit(t)); }
 
 /* k s (1 + g (1 - s)), where e^-t = p / c, c = 2^n, s = c / d, 1 - s = p / d, d = c + p. */
 static inline vr m_gate_grad(vr k, vr g, logit t) {
   const vr p = K(1.0) + expm1_poly(t.r), d = v_pow2(t.n) + p;
-  return v_scale2(v_ratio(k * (K(1.0) + m_clamp(g, K(-1e30), K(150.0)) * v_ratio(p, d)), d), t.n);
+  return v_scale2_low(v_ratio(k * (K(1.0) + m_clamp(g, K(-1e30), K(150.0)) * v_ratio(p, d)), d), t.n);
 }
 
 /* ---- logarithms ------------------------------------------------------------------------------------------ */

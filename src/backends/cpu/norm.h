@@ -22,6 +22,14 @@ static inline void row_put(const cpu_call *c, int slot, int64_t row, real value)
   if (s.at) strip_put(&s, 0, 1, &value);
 }
 
+/* Kernel packs have norms without residuals: what those need is then not compiled. */
+enum { PLAIN_NORMS = DENSE_ALONE };
+
+/* Where s itself goes, if it is wanted. */
+INLINE out_view sum_out(int kind, const strip *sum, int64_t i, real *tile) {
+  return PLAIN_NORMS ? (out_view){NULL, false} : view_out(kind, sum, i, tile);
+}
+
 /* ---- in: s of one row: x + residual, or the saved sum ------------------------------------------------ */
 typedef struct {
   strip x, residual;
@@ -29,7 +37,7 @@ typedef struct {
 
 static inline source source_of(const cpu_call *c, int64_t row, int x, int residual, int sum) {
   source s = {.x = row_of(c, reads_slot(c->p, sum) ? sum : x, row)};
-  if (reads_slot(c->p, residual)) s.residual = row_of(c, residual, row);
+  if (!PLAIN_NORMS && reads_slot(c->p, residual)) s.residual = row_of(c, residual, row);
   return s;
 }
 
@@ -39,7 +47,8 @@ typedef struct {
 } source_view;
 
 INLINE source_view source_in(int kind, const source *s, int64_t i, int64_t n, real tiles[2][TILE]) {
-  return (source_view){view_in(kind, &s->x, i, n, tiles[0]), view_in(kind, &s->residual, i, n, tiles[1])};
+  const void *residual = PLAIN_NORMS ? NULL : view_in(kind, &s->residual, i, n, tiles[1]);
+  return (source_view){view_in(kind, &s->x, i, n, tiles[0]), residual};
 }
 
 INLINE vr source_get(int kind, source_view s, int64_t k, int64_t left) {
@@ -78,8 +87,9 @@ typedef struct {
 } sink_view;
 
 INLINE sink_view sink_out(int kind, const sink *k, int64_t i, int64_t n, real tiles[3][TILE]) {
-  return (sink_view){view_out(kind, &k->dx, i, tiles[0]), view_out(kind, &k->dresidual, i, tiles[1]),
-                     view_in(kind, &k->dsum, i, n, tiles[2])};
+  out_view dx = view_out(kind, &k->dx, i, tiles[0]);
+  if (PLAIN_NORMS) return (sink_view){dx, {NULL, false}, NULL};
+  return (sink_view){dx, view_out(kind, &k->dresidual, i, tiles[1]), view_in(kind, &k->dsum, i, n, tiles[2])};
 }
 
 INLINE void sink_set(int kind, sink_view v, int64_t k, vr ds, int64_t left) {

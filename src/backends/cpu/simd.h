@@ -205,9 +205,23 @@ static inline vi v_integer(vr n) {
 static inline vr v_scale2(vr a, vr n) {
 #if defined(AMBI_ISA_avx512)
   return _mm512_scalef_ps(a, n);
+#elif defined(AMBI_ISA_wasm)
+  const vr half = n * K(0.5) + K(12583039.0); /* 1.5 2^23 + 127: the lowest bits are round(n / 2) + 127 */
+  const vi all = (vi)(n + K(12583166.0));     /* those of n + 254; their difference: the other half + 127 */
+  return a * (vr)((vi)half << 23) * (vr)((all - (vi)half) << 23);
 #else
   const vi k = v_integer(n), half = k >> 1; /* in two steps: 2^n itself may not exist */
   return a * (vr)((half + 127) << 23) * (vr)((k - half + 127) << 23);
+#endif
+}
+
+/* The same for n <= 127, where v_pow2(n) is needed as well. */
+static inline vr v_scale2_low(vr a, vr n) {
+#if defined(AMBI_ISA_wasm)
+  const vr most = v_max(n, K(-126.0)); /* 1.5 2^23 + 127: the lowest bits of the sums are most + 127, n - most + 127 */
+  return a * (vr)((vi)(most + K(12583039.0)) << 23) * (vr)((vi)((n - most) + K(12583039.0)) << 23);
+#else
+  return v_scale2(a, n);
 #endif
 }
 
@@ -215,6 +229,8 @@ static inline vr v_scale2(vr a, vr n) {
 static inline vr v_pow2(vr n) {
 #if defined(AMBI_ISA_avx512)
   return _mm512_scalef_ps(K(1.0), n);
+#elif defined(AMBI_ISA_wasm)
+  return (vr)((vi)(v_max(n, K(-126.0)) + K(12583039.0)) << 23); /* as above */
 #else
   return (vr)((v_integer(v_max(n, K(-126.0))) + 127) << 23);
 #endif

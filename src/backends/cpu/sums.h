@@ -46,7 +46,12 @@ static inline real sum_tile(const real *a, int64_t n) {
 }
 
 /* ---- column sums: each task adds rows to `block`; every 32 rows that moves into `sum` ------------------- */
-enum { BLOCK_ROWS = 32, MOST_ROW_TASKS = 256 };
+enum { BLOCK_ROWS = 32 };
+#ifdef AMBI_PACK
+enum { MOST_ROW_TASKS = 1 }; /* one thread, and memory is dear */
+#else
+enum { MOST_ROW_TASKS = 256 };
+#endif
 
 typedef struct {
   real *block, *sum, *lost; /* (cols) each; lost: what rounding took from sum */

@@ -25,6 +25,7 @@ inline vr v_scale2(vr v, vr n) {
   const int half = whole(n) >> 1, rest = whole(n) - half;
   return v * __int_as_float((half << 23) + 0x3f800000) * __int_as_float((rest << 23) + 0x3f800000);
 }
+inline vr v_scale2_low(vr v, vr n) { return v_scale2(v, n); }
 inline vr v_ratio(vr a, vr b) { return __fdividef(a, b); } /* 2 ulp, 2^-126 <= |b| <= 2^126 */
 
 /* The GPU's own 2^y and 1/x, right to about 2^-22. */

@@ -86,7 +86,7 @@ INLINE void find_moments(const cpu_call *c, forward_line *l, int64_t row, int ki
 INLINE void y_tile(const forward_line *l, int kind, const void *w, const void *b, int64_t i, int64_t n) {
   TILE_OF_REALS s_tiles[2][TILE], out_tiles[2][TILE];
   source_view s = source_in(kind, &l->from, i, n, s_tiles);
-  out_view y = view_out(kind, &l->y, i, out_tiles[0]), sum = view_out(kind, &l->sum, i, out_tiles[1]);
+  out_view y = view_out(kind, &l->y, i, out_tiles[0]), sum = sum_out(kind, &l->sum, i, out_tiles[1]);
   real m = l->m, r = l->r;
   FOR_LANES(k, n, {
     vr v = source_get(kind, s, k, left), h = (v - m) * r;

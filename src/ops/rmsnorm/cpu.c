@@ -21,6 +21,7 @@ static real rstd(const cpu_call *c, const cascade *squares) {
 INLINE real squares_tile(int kind, source_view from, int64_t n) {
   vr sum[4] = {{0}, {0}, {0}, {0}};
   int64_t k = 0;
+  LANES_UNROLL
   for (; k + 4 * VL <= n; k += 4 * VL)
     for (int j = 0; j < 4; j++) {
       vr s = source_get(kind, from, k + j * VL, VL);
@@ -64,7 +65,7 @@ typedef struct {
 INLINE void y_tile(const cpu_call *c, const forward_line *l, int kind, const void *w, int64_t i, int64_t n) {
   TILE_OF_REALS s_tiles[2][TILE], out_tiles[2][TILE];
   source_view s = source_in(kind, &l->from, i, n, s_tiles);
-  out_view y = view_out(kind, &l->y, i, out_tiles[0]), sum = view_out(kind, &l->sum, i, out_tiles[1]);
+  out_view y = view_out(kind, &l->y, i, out_tiles[0]), sum = sum_out(kind, &l->sum, i, out_tiles[1]);
   real r = l->r, offset = (real)c->p->op.u.rmsnorm.offset;
   bool cast = c->p->op.u.rmsnorm.cast != 0;
   FOR_LANES(k, n, {
@@ -117,6 +118,7 @@ INLINE void sums_tile(int kind, source_view from, const void *dy, const void *w,
                       cascade *squares, cascade *products) {
   vr ss[2] = {{0}, {0}}, gs[2] = {{0}, {0}};
   int64_t k = 0;
+  LANES_UNROLL
   for (; k + 2 * VL <= n; k += 2 * VL)
     for (int j = 0; j < 2; j++) {
       vr s = source_get(kind, from, k + j * VL, VL), g = get(kind, dy, k + j * VL, VL);

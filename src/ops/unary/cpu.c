@@ -72,14 +72,24 @@ static const loops bf16s[AMBI_FUNCTIONS] = {
 static const loops bf16s[AMBI_FUNCTIONS];
 #endif
 
+/* A kernel pack is compiled for one function: the others then leave no trace. */
+static int function_of(const cpu_call *c) {
+#ifdef AMBI_ONE_FUNCTION
+  (void)c;
+  return AMBI_ONE_FUNCTION;
+#else
+  return c->p->op.u.unary.function;
+#endif
+}
+
 static void forward(const cpu_call *c) {
-  int f = c->p->op.u.unary.function;
+  int f = function_of(c);
   pointwise_run(
       c, (pointwise){.fn = reals[f].forward, .bf16 = bf16s[f].forward, .in = {X}, .ins = 1, .out = {Y}, .outs = 1});
 }
 
 static void backward(const cpu_call *c) {
-  int f = c->p->op.u.unary.function;
+  int f = function_of(c);
   pointwise_run(c, (pointwise){.fn = reals[f].backward,
                                .bf16 = bf16s[f].backward,
                                .in = {X, AMBI_GRAD(Y)},

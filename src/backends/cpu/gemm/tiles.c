@@ -23,6 +23,7 @@ static void multiply(int64_t k, const void *a_panel, const void *b_panel, void *
   real *out = tile;
   vr c[MR][NV];
   UNROLL for (int i = 0; i < MR; i++) UNROLL for (int j = 0; j < NV; j++) c[i][j] = (vr){0};
+  LANES_UNROLL
   for (; k > 0; k--, a += MR, b += NR) {
     vr row[NV];
     UNROLL for (int j = 0; j < NV; j++) row[j] = v_load(b + j * VL);

@@ -1,0 +1,45 @@
+/* pack.h -- what the subcommands of `ambi pack` share. Each takes argv[0] = its name and returns the exit status. */
+#ifndef CLI_PACK_H
+#define CLI_PACK_H
+#include <ambi/pack.h>
+
+#include "options.h"
+
+int pack_keygen(int argc, char **argv);
+int pack_sign(int argc, char **argv);
+int pack_build(int argc, char **argv);
+int pack_verify(int argc, char **argv);
+int pack_info(int argc, char **argv);
+int pack_run(int argc, char **argv);
+int pack_bench(int argc, char **argv);
+int pack_swap(int argc, char **argv);
+
+/* ---- keys: 64 hex digits, in a file or as they are ----------------------------------------------------------------
+ */
+int key_read(const char *file_or_hex, uint8_t key[32]); /* 1, or 0 after printing why not */
+void key_text(const uint8_t key[32], char hex[65]);
+
+/* Writes FOLDER/kernels.json.sig; 1, or 0 after printing why not. */
+int sign_folder(const char *folder, const uint8_t secret[32]);
+
+/* ---- trust: the options that every command which opens a pack has ---------------------------------------------------
+ */
+enum { MOST_KEYS = 16 };
+typedef struct {
+  const char *trust, *revoked, *state;
+  int insecure, verbose;
+  uint8_t keys[MOST_KEYS][32], bad[MOST_KEYS][32];
+} trust_options;
+
+#define TRUST_OPTIONS(t)                                                                                          \
+  {"trust", OPT_STRING, &(t).trust, "KEY[,KEY]", "public keys to trust: files, or 64 hex digits each"},           \
+      {"revoked", OPT_STRING, &(t).revoked, "KEY[,KEY]", "keys whose signatures are refused"},                    \
+      {"state", OPT_STRING, &(t).state, "FILE", "remembers the newest version ever activated"}, {                 \
+    "insecure-accept-unsigned-packs-for-development", OPT_FLAG, &(t).insecure, NULL, "do not check the signature" \
+  }
+
+/* A host for these options, NULL after printing why not. With t->verbose each check is printed. */
+ambi_pack_host *trust_host(trust_options *t);
+int trouble(const char *what); /* prints ambi_error(); 1 */
+
+#endif

@@ -1,0 +1,217 @@
+/* pack_keys.c -- keys, signatures, and the checks of a pack: keygen, sign, verify, info. */
+#define _POSIX_C_SOURCE 200809L
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../util/files.h"
+#include "pack.h"
+
+int trouble(const char *what) {
+  fprintf(stderr, "ambi pack: %s: %s\n", what, ambi_error());
+  return 1;
+}
+
+/* ---- keys -----------------------------------------------------------------------------------------------------------
+ */
+static int from_hex(const char *text, uint8_t key[32]) {
+  if (strspn(text, "0123456789abcdef") < 64) return 0;
+  for (int i = 0; i < 32; i++) {
+    unsigned byte;
+    if (sscanf(text + (ptrdiff_t)2 * i, "%2x", &byte) != 1) return 0;
+    key[i] = (uint8_t)byte;
+  }
+  return text[64] == 0 || strspn(text + 64, " \r\n") == strlen(text + 64);
+}
+
+void key_text(const uint8_t key[32], char hex[65]) {
+  for (int i = 0; i < 32; i++) snprintf(hex + (ptrdiff_t)2 * i, 3, "%02x", key[i]);
+}
+
+int key_read(const char *file_or_hex, uint8_t key[32]) {
+  char err[300];
+  size_t n;
+  if (from_hex(file_or_hex, key)) return 1;
+  char *text = file_read(file_or_hex, 4096, &n, err, sizeof err);
+  int good = text && from_hex(text, key);
+  if (!good) fprintf(stderr, "ambi pack: %s\n", text ? "a key is 64 hex digits" : err);
+  if (text) memset(text, 0, n);
+  free(text);
+  return good;
+}
+
+/* A secret is for its owner's eyes, and never written over another. */
+static int write_secret(const char *path, const char *hex) {
+  int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (fd < 0) return perror(path), 0;
+  int good = write(fd, hex, 64) == 64 && write(fd, "\n", 1) == 1;
+  if (close(fd) != 0) good = 0;
+  if (!good) perror(path);
+  return good;
+}
+
+int pack_keygen(int argc, char **argv) {
+  const option none[] = {{0}};
+  const command_line spec = {"ambi pack keygen",
+                             "FILE",
+                             "Writes a new secret key into FILE, readable by its owner alone, and the public one into "
+                             "FILE.pub, for those who shall trust it.",
+                             none,
+                             NULL,
+                             1};
+  const char *file = NULL;
+  int rc = options_parse(&spec, argc, argv, &file);
+  if (rc >= 0) return rc;
+  if (!file) return options_help(&spec), 2;
+  uint8_t secret[32], key[32];
+  char hex[66], path[4096], err[300];
+  if (ambi_pack_make_key(secret) != AMBI_OK || ambi_pack_public_key(secret, key) != AMBI_OK) return trouble("keygen");
+  key_text(secret, hex);
+  int good = write_secret(file, hex);
+  memset(secret, 0, sizeof secret);
+  if (!good) return 1;
+  key_text(key, hex);
+  printf("%s\n", hex);
+  memcpy(hex + 64, "\n", 2);
+  snprintf(path, sizeof path, "%s.pub", file);
+  if (file_write(path, hex, 65, err, sizeof err)) return 0;
+  fprintf(stderr, "ambi pack: %s\n", err);
+  return 1;
+}
+
+int sign_folder(const char *folder, const uint8_t secret[32]) {
+  char path[4096], err[300];
+  uint8_t signature[64];
+  size_t bytes;
+  snprintf(path, sizeof path, "%s/kernels.json", folder);
+  char *text = file_read(path, (size_t)4 << 20, &bytes, err, sizeof err);
+  if (!text) return fprintf(stderr, "ambi pack: %s\n", err), 0;
+  int good = ambi_pack_sign(secret, text, bytes, signature) == AMBI_OK;
+  free(text);
+  if (!good) return trouble("sign"), 0;
+  snprintf(path, sizeof path, "%s/kernels.json.sig", folder);
+  good = file_write(path, signature, sizeof signature, err, sizeof err);
+  if (!good) fprintf(stderr, "ambi pack: %s\n", err);
+  return good;
+}
+
+int pack_sign(int argc, char **argv) {
+  const char *key = NULL, *folder = NULL;
+  const option opts[] = {{"key", OPT_STRING, &key, "FILE", "the secret key"}, {0}};
+  const command_line spec = {"ambi pack sign",
+                             "FOLDER --key FILE",
+                             "Writes kernels.json.sig: the Ed25519 signature of the bytes of kernels.json.",
+                             opts,
+                             NULL,
+                             1};
+  uint8_t secret[32];
+  int rc = options_parse(&spec, argc, argv, &folder);
+  if (rc >= 0) return rc;
+  if (!folder || !key) return options_help(&spec), 2;
+  int good = key_read(key, secret) && sign_folder(folder, secret);
+  memset(secret, 0, sizeof secret);
+  return !good;
+}
+
+/* ---- trust
+ * ------------------------------------------------------------------------------------------------------------ */
+/* Keys between commas; how many, or -1 */
+static int read_keys(const char *list, uint8_t keys[MOST_KEYS][32]) {
+  char one[4096];
+  int n = 0;
+  for (const char *from = list; from && *from; n++) {
+    size_t length = strcspn(from, ",");
+    if (n == MOST_KEYS || length >= sizeof one) return fprintf(stderr, "ambi pack: too many keys\n"), -1;
+    memcpy(one, from, length);
+    one[length] = 0;
+    if (!key_read(one, keys[n])) return -1;
+    from += length + (from[length] == ',');
+  }
+  return n;
+}
+
+static void report(void *context, const char *check, int passed, const char *sentence) {
+  const trust_options *t = context;
+  if (t->verbose) printf("%-4s  %-15s %s\n", passed ? "ok" : "FAIL", check, sentence);
+  if (t->insecure && strcmp(check, "signature") == 0)
+    fprintf(stderr, "WARNING: --insecure-accept-unsigned-packs-for-development: the signature is not checked\n");
+}
+
+ambi_pack_host *trust_host(trust_options *t) {
+  int trusted = read_keys(t->trust, t->keys), revoked = read_keys(t->revoked, t->bad);
+  ambi_pack_host *host = NULL;
+  if (trusted < 0 || revoked < 0) return NULL;
+  if (trusted == 0 && !t->insecure)
+    return fprintf(stderr, "ambi pack: whom to trust? --trust KEY names the signer's public key\n"), NULL;
+  ambi_pack_options o = {.trusted = (const uint8_t(*)[32])t->keys,
+                         .trusted_count = (size_t)trusted,
+                         .revoked = (const uint8_t(*)[32])t->bad,
+                         .revoked_count = (size_t)revoked,
+                         .state = t->state,
+                         .report = report,
+                         .report_context = t,
+                         .insecure_accept_unsigned_packs_for_development = t->insecure};
+  if (ambi_pack_host_create(&o, &host) != AMBI_OK) trouble("no host");
+  return host;
+}
+
+int pack_verify(int argc, char **argv) {
+  trust_options t = {.verbose = 1};
+  const char *folder = NULL;
+  const option opts[] = {TRUST_OPTIONS(t), {0}};
+  const command_line spec = {"ambi pack verify",
+                             "FOLDER --trust KEY",
+                             "Checks a pack in the order a host does, then compiles its kernels and runs their "
+                             "self-tests. Status 0: everything passed.",
+                             opts,
+                             NULL,
+                             1};
+  int rc = options_parse(&spec, argc, argv, &folder);
+  if (rc >= 0) return rc;
+  if (!folder) return options_help(&spec), 2;
+  ambi_pack_host *host = trust_host(&t);
+  ambi_pack *pack = NULL;
+  if (!host) return 1;
+  rc = ambi_pack_open(host, folder, &pack) != AMBI_OK;
+  ambi_pack_kernel_info k;
+  for (int32_t i = 0; pack && ambi_pack_get_kernel_info(pack, i, &k) == AMBI_OK; i++) {
+    ambi_pack_kernel *kernel = NULL;
+    int good = ambi_pack_kernel_open(pack, k.id, &kernel) == AMBI_OK;
+    char ran[80];
+    snprintf(ran, sizeof ran, "no imports, %d tests give what the manifest says", k.self_tests);
+    printf("%-4s  %-15s %s: %s\n", good ? "ok" : "FAIL", "self-test", k.id, good ? ran : ambi_error());
+    rc |= !good;
+    ambi_pack_kernel_close(kernel);
+  }
+  printf("%s\n", rc ? "REFUSED" : "verified");
+  ambi_pack_close(pack);
+  ambi_pack_host_destroy(host);
+  return rc;
+}
+
+int pack_info(int argc, char **argv) {
+  trust_options t = {0};
+  const char *folder = NULL;
+  const option opts[] = {TRUST_OPTIONS(t), {0}};
+  const command_line spec = {
+      "ambi pack info", "FOLDER --trust KEY", "Lists the kernels of a verified pack.", opts, NULL, 1};
+  int rc = options_parse(&spec, argc, argv, &folder);
+  if (rc >= 0) return rc;
+  if (!folder) return options_help(&spec), 2;
+  ambi_pack_host *host = trust_host(&t);
+  ambi_pack *pack = NULL;
+  ambi_pack_info p;
+  ambi_pack_kernel_info k;
+  if (!host) return 1;
+  rc = ambi_pack_open(host, folder, &pack) == AMBI_OK ? 0 : trouble(folder);
+  if (!rc && ambi_pack_get_info(pack, &p) == AMBI_OK) printf("%s %s: %s\n", p.name, p.version, p.description);
+  for (int32_t i = 0; !rc && ambi_pack_get_kernel_info(pack, i, &k) == AMBI_OK; i++)
+    printf("  %-15s %6llu bytes  %5u pages  %6u ms  %d tests  %s\n", k.id, (unsigned long long)k.bytes,
+           k.max_memory_pages, k.max_epoch_ticks, k.self_tests, k.name);
+  ambi_pack_close(pack);
+  ambi_pack_host_destroy(host);
+  return rc;
+}

@@ -1,0 +1,237 @@
+/* trust.c -- everything that is checked before a byte of a module is compiled. Each check is reported by name. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "../util/files.h"
+#include "pack/pack.h"
+
+/* ---- reports ----------------------------------------------------------------------------------------------------- */
+static void say(const ambi_pack_host *h, const char *check, bool passed, const char *sentence) {
+  if (h->o.report) h->o.report(h->o.report_context, check, passed, sentence);
+}
+
+__attribute__((format(printf, 3, 4))) static ambi_status passed(const ambi_pack_host *h, const char *check,
+                                                                const char *format, ...) {
+  char sentence[400];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(sentence, sizeof sentence, format, args);
+  va_end(args);
+  say(h, check, true, sentence);
+  return AMBI_OK;
+}
+
+__attribute__((format(printf, 3, 4))) static ambi_status refused(const ambi_pack_host *h, const char *check,
+                                                                 const char *format, ...) {
+  char sentence[400];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(sentence, sizeof sentence, format, args);
+  va_end(args);
+  say(h, check, false, sentence);
+  return fail(AMBI_DENIED, "refused by %s: %s", check, sentence);
+}
+
+/* ---- files ------------------------------------------------------------------------------------------------------- */
+/* A plain file of the pack, whole; NULL: refused. */
+static char *take_file(const ambi_pack_host *h, const char *folder, const char *name, size_t most, size_t *bytes) {
+  char path[4096], err[300] = "the path is too long";
+  struct stat st;
+  char *data = NULL;
+  if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, name) < sizeof path) {
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+      snprintf(err, sizeof err, "%.200s is not a file", name);
+    else
+      data = file_read(path, most, bytes, err, sizeof err);
+  }
+  if (!data) refused(h, "files", "%s", err);
+  return data;
+}
+
+/* ---- the signature -------------------------------------------------------------------------------------------------
+ */
+static int signer(const ambi_pack_host *h, const uint8_t (*keys)[32], size_t count, const char *text, size_t bytes,
+                  const char *signature) {
+  for (size_t i = 0; i < count; i++)
+    if (h->sodium.crypto_sign_verify_detached((const unsigned char *)signature, (const unsigned char *)text, bytes,
+                                              keys[i]) == 0)
+      return (int)i;
+  return -1;
+}
+
+static void key_text(const uint8_t key[32], char text[65]) {
+  for (int i = 0; i < 32; i++) snprintf(text + 2 * i, 3, "%02x", key[i]);
+}
+
+static ambi_status check_signature(const ambi_pack_host *h, const char *text, size_t bytes, const char *signature,
+                                   size_t signature_bytes) {
+  char hex[65];
+  if (signature_bytes != 64)
+    return refused(h, "signature", "kernels.json.sig has %zu bytes, a signature has 64", signature_bytes);
+  int by = signer(h, h->o.revoked, h->o.revoked_count, text, bytes, signature);
+  if (by >= 0) {
+    key_text(h->o.revoked[by], hex);
+    return refused(h, "revoked keys", "kernels.json is signed by a revoked key, %s", hex);
+  }
+  by = signer(h, h->o.trusted, h->o.trusted_count, text, bytes, signature);
+  if (by < 0)
+    return refused(h, "signature", "kernels.json is not signed by any of the %zu trusted keys, or was changed since",
+                   h->o.trusted_count);
+  key_text(h->o.trusted[by], hex);
+  passed(h, "signature", "kernels.json is signed by the trusted key %s", hex);
+  return passed(h, "revoked keys", "that key is none of the %zu revoked", h->o.revoked_count);
+}
+
+/* ---- versions ------------------------------------------------------------------------------------------------------
+ */
+static ambi_status check_runtime(const ambi_pack_host *h, const manifest *m) {
+  uint32_t v = ambi_version();
+  pack_version runtime = {{v / 10000, v / 100 % 100, v % 100}};
+  const uint32_t *min = m->min_runtime.part, *max = m->max_runtime.part, *is = runtime.part;
+  bool fits = version_compare(runtime, m->min_runtime) >= 0 && version_compare(runtime, m->max_runtime) <= 0;
+  return (fits ? passed : refused)(h, "runtime version", "the pack is for %u.%u.%u to %u.%u.%u, this is %u.%u.%u",
+                                   min[0], min[1], min[2], max[0], max[1], max[2], is[0], is[1], is[2]);
+}
+
+static activated *name_of(const ambi_pack_host *h, const char *name) {
+  for (int i = 0; i < h->named; i++)
+    if (strcmp(h->names[i].name, name) == 0) return &h->names[i];
+  return NULL;
+}
+
+static ambi_status check_downgrade(ambi_pack_host *h, const manifest *m) {
+  pthread_mutex_lock(&h->lock);
+  const activated *known = name_of(h, m->name);
+  pack_version newest = known ? known->version : (pack_version){{0}};
+  pthread_mutex_unlock(&h->lock);
+  const uint32_t *n = newest.part;
+  if (!known) return passed(h, "downgrade", "no version of %s was activated before", m->name);
+  bool fine = version_compare(m->version, newest) >= 0;
+  return (fine ? passed : refused)(h, "downgrade", "%s is %s, and %u.%u.%u was activated before", m->name,
+                                   m->version_text, n[0], n[1], n[2]);
+}
+
+/* ---- modules
+ * --------------------------------------------------------------------------------------------------------- */
+static ambi_status check_allowed(const ambi_pack_host *h, const manifest_kernel *k) {
+  if (h->o.allowed_count == 0) return AMBI_OK;
+  for (size_t i = 0; i < h->o.allowed_count; i++)
+    if (strcmp(h->o.allowed[i].id, k->id) == 0 && strcmp(h->o.allowed[i].hash, k->hash) == 0)
+      return passed(h, "allowlist", "%s with this hash is allowed", k->id);
+  return refused(h, "allowlist", "%s with hash %s is not allowed", k->id, k->hash);
+}
+
+static ambi_status check_module(ambi_pack_host *h, const char *folder, ambi_pack *p, int i) {
+  const manifest_kernel *k = &p->m.kernels[i];
+  char hash[72];
+  p->bytes[i] = take_file(h, folder, k->path, MOST_MODULE, &p->sizes[i]);
+  if (!p->bytes[i]) return AMBI_DENIED;
+  sodium_hash(&h->sodium, p->bytes[i], p->sizes[i], hash);
+  if (strcmp(hash, k->hash) != 0)
+    return refused(h, "hash", "%s: the manifest says %s, %s has %s", k->id, k->hash, k->path, hash);
+  passed(h, "hash", "%s: %s has the hash of the manifest", k->id, k->path);
+  return check_allowed(h, k);
+}
+
+/* ---- all of it
+ * --------------------------------------------------------------------------------------------------------- */
+static ambi_status check_origin(const ambi_pack_host *h, const char *folder, const char *text, size_t bytes) {
+  size_t signature_bytes = 0;
+  if (h->o.insecure_accept_unsigned_packs_for_development) {
+    say(h, "signature", true, "NOT CHECKED: insecure_accept_unsigned_packs_for_development is set");
+    return AMBI_OK;
+  }
+  char *signature = take_file(h, folder, "kernels.json.sig", 4096, &signature_bytes);
+  if (!signature) return AMBI_DENIED;
+  ambi_status s = check_signature(h, text, bytes, signature, signature_bytes);
+  free(signature);
+  return s;
+}
+
+static ambi_status check_manifest(const ambi_pack_host *h, const char *text, size_t bytes, manifest *m) {
+  if (manifest_read(m, text, bytes) != AMBI_OK) {
+    char why[400];
+    snprintf(why, sizeof why, "%.390s", ambi_error());
+    return refused(h, "manifest", "%s", why);
+  }
+  return passed(h, "manifest", "%s %s, %d kernels", m->name, m->version_text, m->count);
+}
+
+ambi_status trust_verify(ambi_pack_host *h, const char *folder, ambi_pack *p) {
+  p->text = take_file(h, folder, "kernels.json", MOST_MANIFEST, &p->text_bytes);
+  if (!p->text) return AMBI_DENIED;
+  TRY(check_origin(h, folder, p->text, p->text_bytes));
+  TRY(check_manifest(h, p->text, p->text_bytes, &p->m));
+  TRY(check_runtime(h, &p->m));
+  TRY(check_downgrade(h, &p->m));
+  for (int i = 0; i < p->m.count; i++) TRY(check_module(h, folder, p, i));
+  return AMBI_OK;
+}
+
+/* ---- what was activated, in a file: {"name": "1.2.3"}
+ * ---------------------------------------------------------------------- */
+static ambi_status take_names(ambi_pack_host *h, const json_value *root) {
+  if (root->type != JSON_OBJECT) return fail(AMBI_DENIED, "%s: expected an object", h->o.state);
+  for (const json_value *v = root->child; v; v = v->next) {
+    activated *a = &h->names[h->named];
+    const char *version = json_text(v);
+    if (h->named == MOST_NAMES || v->key_length > MOST_TEXT || !version || !version_parse(version, &a->version))
+      return fail(AMBI_DENIED, "%s: expected names of packs and their versions", h->o.state);
+    snprintf(a->name, sizeof a->name, "%s", v->key);
+    h->named++;
+  }
+  return AMBI_OK;
+}
+
+/* A file that is there and cannot be read is no reason to forget what it said. */
+ambi_status trust_load_names(ambi_pack_host *h) {
+  struct stat st;
+  char err[300];
+  size_t bytes = 0;
+  h->names = calloc(MOST_NAMES, sizeof *h->names);
+  if (!h->names) return fail(AMBI_NO_MEMORY, "no memory for a host of kernel packs");
+  if (!h->o.state || stat(h->o.state, &st) != 0) return AMBI_OK;
+  char *text = file_read(h->o.state, 1 << 20, &bytes, err, sizeof err);
+  json_doc *doc = text ? json_parse(text, bytes, err, sizeof err) : NULL;
+  ambi_status s = doc ? take_names(h, json_root(doc)) : fail(AMBI_DENIED, "the state of kernel packs: %s", err);
+  json_free(doc);
+  free(text);
+  return s;
+}
+
+static ambi_status save_names(const ambi_pack_host *h) {
+  char err[300];
+  file_draft f;
+  if (!file_begin(&f, h->o.state, err, sizeof err)) return fail(AMBI_DENIED, "the state of kernel packs: %s", err);
+  for (int i = 0; i < h->named; i++) {
+    const uint32_t *v = h->names[i].version.part;
+    fprintf(f.to, "%s\n  \"%s\": \"%u.%u.%u\"", i ? "," : "{", h->names[i].name, v[0], v[1], v[2]);
+  }
+  fprintf(f.to, "\n}\n");
+  if (file_commit(&f, err, sizeof err)) return AMBI_OK;
+  file_cancel(&f);
+  return fail(AMBI_DENIED, "the state of kernel packs: %s", err);
+}
+
+ambi_status trust_activate(ambi_pack_host *h, const manifest *m) {
+  activated *a = name_of(h, m->name);
+  if (a && version_compare(m->version, a->version) < 0)
+    return refused(h, "downgrade", "a newer %s than %s was activated before", m->name, m->version_text);
+  if (a && version_compare(m->version, a->version) == 0) return AMBI_OK;
+  if (!a && h->named == MOST_NAMES) return fail(AMBI_DENIED, "more than %d names of packs", MOST_NAMES);
+  activated before = a ? *a : (activated){.name = ""};
+  if (!a) a = &h->names[h->named++];
+  snprintf(a->name, sizeof a->name, "%s", m->name);
+  a->version = m->version;
+  if (!h->o.state) return AMBI_OK;
+  ambi_status s = save_names(h);
+  if (s == AMBI_OK) return s;
+  if (before.name[0])
+    *a = before;
+  else
+    h->named--;
+  return s;
+}
