@@ -7,7 +7,7 @@
 #include "ops/rope/op.h"
 
 enum { X = AMBI_ROPE_X, POSITIONS = AMBI_ROPE_POSITIONS, FREQUENCIES = AMBI_ROPE_FREQUENCIES, Y = AMBI_ROPE_Y };
-enum { THREADS = 256, HEADS_EACH = 4, TURNS = 4 }; /* heads that a thread has under way at once, and how often */
+enum { THREADS = 256, HEADS_EACH = 4, TURNS = 1 }; /* heads that a thread has under way at once, and how often */
 enum { WINDOW = 128 };                             /* pairs of a launch: their frequencies travel in its arguments */
 
 extern const char rope_cu[];
@@ -91,7 +91,7 @@ static int64_t head_blocks(const cuda_plan *k, int64_t heads, int64_t blocks_x) 
 static ambi_status plan_rotation(cuda_plan *k, int64_t vec) {
   const rope_recipe *r = rope_of(k->p);
   int64_t pairs = r->dims / 2 < WINDOW ? r->dims / 2 : WINDOW, rows = r->batches * r->length;
-  int64_t blocks_x = cuda_blocks(k, ceil_div(rows * (pairs / vec), THREADS), 4096);
+  int64_t blocks_x = ceil_div(rows * (pairs / vec), THREADS);
   windows *w = calloc(1, sizeof *w);
   if (!w) return fail(AMBI_NO_MEMORY, "rope: no memory for a plan");
   w->first = k->numbers;

@@ -137,28 +137,28 @@ inline void put_heads(const args &a, const some_heads &x, i64 row_at, i64 i, i64
   }
 }
 
-template <bool ALIGNED> inline void rotate_all(const args &a, const double *frequency) {
-  const i64 vectors = PAIRS / VEC;
-  for (i64 n = (i64)blockIdx.x * 256 + threadIdx.x; n < POSITIONED * vectors; n += (i64)gridDim.x * 256) {
-    const i64 row = quotient(n, vectors), nth = (n - row * vectors) * VEC, i = FIRST_PAIR + nth;
-    const i64 from = ROW_OFFSET(FROM, row), to = ROW_OFFSET(TO, row);
-    i64 head = blockIdx.y * HEADS_EACH;
-    some_heads x;
-    load_heads<ALIGNED>(a, x, from, i, head); /* under way while the angles are computed */
-    const turn by = turn_at(position_at(a, row), frequency + nth);
-    for (;;) {
-      put_heads<ALIGNED>(a, x, to, i, head, by);
-      head += gridDim.y * HEADS_EACH;
-      if (head >= HEADS) break;
-      load_heads<ALIGNED>(a, x, from, i, head);
-    }
+/* frequency: room for those of the window, which are fetched while the first channels are under way */
+template <bool ALIGNED> inline void rotate_all(const args &a, double *frequency) {
+  const i64 vectors = PAIRS / VEC, n = (i64)blockIdx.x * 256 + threadIdx.x, row = quotient(n, vectors);
+  const i64 nth = (n - row * vectors) * VEC, i = FIRST_PAIR + nth;
+  const i64 from = ROW_OFFSET(FROM, row), to = ROW_OFFSET(TO, row);
+  i64 head = blockIdx.y * HEADS_EACH;
+  some_heads x;
+  if (row < POSITIONED) load_heads<ALIGNED>(a, x, from, i, head);
+  if (threadIdx.x < PAIRS) frequency[threadIdx.x] = frequency_at(a, threadIdx.x);
+  __syncthreads();
+  if (row >= POSITIONED) return;
+  const turn by = turn_at(position_at(a, row), frequency + nth);
+  for (;;) {
+    put_heads<ALIGNED>(a, x, to, i, head, by);
+    head += gridDim.y * HEADS_EACH;
+    if (head >= HEADS) break;
+    load_heads<ALIGNED>(a, x, from, i, head);
   }
 }
 
 KERNEL(rope_rotate, 256, COMPUTE_F64 ? 1 : 3) {
   __shared__ double frequency[WINDOW];
-  for (i64 i = threadIdx.x; i < PAIRS; i += 256) frequency[i] = frequency_at(a, i);
-  __syncthreads();
   if (EVEN && ON_WORDS(FROM) && ON_WORDS(TO))
     rotate_all<true>(a, frequency);
   else
