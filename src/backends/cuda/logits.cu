@@ -67,7 +67,7 @@ inline lump group_merge(lump l, lump (&room)[2][32], int &turn) {
   return l;
 }
 
-/* A thread's logits, one vector after the other; those past the row's end are -inf, and `left` is how many exist. */
+/* A thread's logits, one vector after the other; those outside the row are -inf. */
 struct running_lump {
   real max, count;
   long_sum sum, below;
@@ -81,7 +81,7 @@ struct running_lump {
     if (BELOW) below.add(count * (base_of(max) - most));
     max = most;
   }
-  void add(const real (&l)[VEC], i64 left) {
+  void add(const real (&l)[VEC], nth column, nth cols) {
     const real most = max_of(l, max);
     if (most > max) rise(most);
     const real base = base_of(max);
@@ -91,8 +91,9 @@ struct running_lump {
       sum.total += part;
     else
       sum.add(part);
-    for (int k = 0; k < VEC && BELOW; k++) drop += k < left ? l[k] - base : (real)0;
-    if (BELOW) below.add(drop), count += (real)(left < VEC ? left < 0 ? 0 : left : VEC);
+    for (int k = 0; k < VEC && BELOW; k++)
+      if (inside(column + k, cols)) drop += l[k] - base, count += 1;
+    if (BELOW) below.add(drop);
   }
   lump done() const {
     lump l = {max, sum.total, below.total, count};

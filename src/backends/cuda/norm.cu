@@ -3,7 +3,7 @@
 /* s of a row, at a thread's chunk: x + residual, unless forward left the sum */
 struct source {
   line x, residual;
-  void get(real (&s)[VEC], i64 column, i64 cols) const {
+  void get(real (&s)[VEC], nth column, nth cols) const {
     real more[VEC];
     get_line(s, x, column, cols);
     if (!residual.at) return;
@@ -22,24 +22,6 @@ inline source source_of(const args &a, i64 row) {
   return from;
 }
 
-#if KEEP && !BACKWARD
-/* s of a thread's chunk, kept as it lies in memory; as reals where it is a sum. */
-struct held {
-  RAW(X) packed;
-  real sum[VEC];
-  void load(const args &a, i64 row, i64 column) {
-    if (HAS(RESIDUAL))
-      source_of(a, row).get(sum, column, COLS);
-    else
-      load_raw(packed, LINE(X, row), column, COLS);
-  }
-  void get(const args &a, real (&v)[VEC]) const {
-    if (!HAS(RESIDUAL)) unpack(v, packed, DTYPE(X));
-    for (int k = 0; k < VEC && HAS(RESIDUAL); k++) v[k] = sum[k];
-  }
-};
-#endif
-
 /* 1 / sqrt(mean of squares + eps); in double where eps may be too small for a real */
 inline real rstd(real squares, i64 cols, double eps) {
   const real mean = squares / (real)cols, v = mean + (real)eps;
@@ -50,7 +32,7 @@ inline real rstd(real squares, i64 cols, double eps) {
 #define WANTS_DS (HAS(DX) || HAS(DRESIDUAL))
 
 /* dx = dresidual = ds + dsum, at a thread's chunk of a row */
-inline void put_gradient(const args &a, i64 row, i64 column, real (&ds)[VEC]) {
+inline void put_gradient(const args &a, i64 row, nth column, real (&ds)[VEC]) {
   real more[VEC];
   const line dsum = LINE(DSUM, row);
   if (dsum.at) get_line(more, dsum, column, COLS);
@@ -59,53 +41,73 @@ inline void put_gradient(const args &a, i64 row, i64 column, real (&ds)[VEC]) {
   put_line(LINE(DX, row), column, more, COLS);
   put_line(LINE(DRESIDUAL, row), column, ds, COLS);
 }
+#endif
 
 #define HAS_MEAN (MEAN_SLOT > 0 && HAS(MEAN_SLOT)) /* 0: the op has no such slot */
-#define READS_S (HAS(X) || HAS(SUM)) /* layernorm's db alone does not */
+#define READS_S  (HAS(X) || HAS(SUM))              /* layernorm's db alone does not */
 
 #if KEEP
-enum { S = SUMMED ? SUM : X };
-/* Whether the next row is loaded while this one is worked on: where there are registers for that. */
-enum { AHEAD = KEPT * VEC * (bytes_of(DTYPE(S)) + bytes_of(DTYPE(DY))) <= 32768 / RESIDENT };
-
-struct inputs {
-  RAW(S) s[KEPT];
-  RAW(DY) dy[KEPT];
-  real mean, rstd; /* those that forward saved */
+enum { RESIDENT = COMPUTE_F64 ? 1 : AT_ONCE }; /* blocks of a multiprocessor; doubles need the registers */
+enum { S = SUMMED ? SUM : X, ADDED = HAS(RESIDUAL) && !SUMMED };
+/* where a stage of the queue has s, the residual, and dy */
+enum {
+  AT_RESIDUAL = READS_S ? KEPT * PIECES_OF(S) : 0,
+  AT_DY = AT_RESIDUAL + (ADDED ? KEPT * PIECES_OF(RESIDUAL) : 0),
+  PIECES = AT_DY + (BACKWARD ? KEPT * PIECES_OF(DY) : 0)
 };
+/* A group's rows all have the phase of its first. */
+#define MY_COLUMN(j) COLUMN(FIRST_ROW, j)
+#define PIECE(stage, at, s, j) piece_at(memory, (stage) * PIECES + (at) + (int)(j) * (int)PIECES_OF(s))
+#define ASK(stage, at, s, j) \
+  ask_chunk<bytes_of(DTYPE(s))>(PIECE(stage, at, s, j), LINE(s, row), MY_COLUMN(j), (int)COLS, a.aligned)
+#define TAKE(v, stage, at, s, j) \
+  take_chunk<bytes_of(DTYPE(s))>(v, PIECE(stage, at, s, j), DTYPE(s), MY_COLUMN(j))
 
-inline void load_inputs(const args &a, inputs &in, i64 row) {
-  const line s = source_of(a, row).x, dy = LINE(DY, row);
-  if (row >= ROWS) return;
-  if (HAS_MEAN) in.mean = GET(MEAN_SLOT, ROW_OFFSET(MEAN_SLOT, row));
-  if (HAS(RSTD)) in.rstd = GET(RSTD, ROW_OFFSET(RSTD, row));
+inline void ask_row(const args &a, char *memory, int stage, i64 row) {
 #pragma unroll
   for (int j = 0; j < CHUNKS; j++) {
-    if (READS_S) load_raw(in.s[j], s, COLUMN(j), COLS);
-    load_raw(in.dy[j], dy, COLUMN(j), COLS);
+    if (row >= ROWS) break;
+    if (READS_S) ASK(stage, 0, S, j);
+    if (ADDED) ASK(stage, AT_RESIDUAL, RESIDUAL, j);
+    if (BACKWARD) ASK(stage, AT_DY, DY, j);
   }
+  copies_asked();
 }
 
-/* s and dy of a row */
-inline void unpack_inputs(const args &a, const inputs &in, i64 row, real (&s)[KEPT][VEC], real (&d)[KEPT][VEC]) {
-  const line residual = source_of(a, row).residual;
-#pragma unroll
-  for (int j = 0; j < CHUNKS; j++) {
-    unpack(d[j], in.dy[j], DTYPE(DY));
-    if (!READS_S) continue;
-    unpack(s[j], in.s[j], DTYPE(S));
-    real more[VEC];
-    if (residual.at) get_line(more, residual, COLUMN(j), COLS);
-    for (int k = 0; k < VEC && residual.at; k++) s[j][k] += more[k];
-  }
+inline void ask_first_rows(const args &a, char *memory) {
+  for (int stage = 0; stage < STAGES; stage++) ask_row(a, memory, stage, FIRST_ROW + stage * ROW_STEP);
+}
+
+/* s at a thread's chunk j of the row that this stage holds */
+inline void take_s(const args &a, char *memory, int stage, int j, real (&s)[VEC]) {
+  real more[VEC];
+  if (READS_S) TAKE(s, stage, 0, S, j);
+  if (ADDED) TAKE(more, stage, AT_RESIDUAL, RESIDUAL, j);
+  for (int k = 0; k < VEC && ADDED; k++) s[k] += more[k];
+}
+
+#if BACKWARD
+inline void take_dy(const args &a, char *memory, int stage, int j, real (&d)[VEC]) { TAKE(d, stage, AT_DY, DY, j); }
+
+/* What forward saved of a row, and of the next */
+struct saved {
+  real mean, rstd;
+};
+inline saved saved_of(const args &a, i64 row) {
+  saved s = {0, 0};
+  if (row < ROWS && HAS_MEAN) s.mean = GET(MEAN_SLOT, ROW_OFFSET(MEAN_SLOT, row));
+  if (row < ROWS && HAS(RSTD)) s.rstd = GET(RSTD, ROW_OFFSET(RSTD, row));
+  return s;
 }
 
 /* The sums of a run: to part `part` of the partial sums, (PARTS, COLS) */
-inline void put_partial(real *partial, i64 part, const real (&sum)[KEPT][VEC], i64 cols) {
+inline void put_partial(const args &a, real *partial, i64 part, const real (&sum)[KEPT][VEC], i64 cols) {
 #pragma unroll
   for (int j = 0; j < CHUNKS; j++)
-    for (int k = 0; k < VEC; k++)
-      if (EXACT || COLUMN(j) + k < cols) partial[part * cols + COLUMN(j) + k] = sum[j][k];
+    for (int k = 0; k < VEC; k++) {
+      const nth column = MY_COLUMN(j) + k;
+      if (inside(column, cols)) partial[part * cols + column] = sum[j][k];
+    }
 }
 #endif
 #endif

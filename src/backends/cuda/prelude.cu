@@ -242,6 +242,24 @@ template <int V, int BYTES> inline void unpack(real (&v)[V], const packed<V, BYT
   }
 }
 
+/* ---- copies to shared memory that go on while the thread does ----------------------------------------------------- */
+#ifdef AMBI_EMULATED
+/* 16 aligned bytes, of which the first n are read and the others become 0 */
+inline void copy_ahead(char *to, const char *from, int n = 16) {
+  for (int i = 0; i < 16; i++) to[i] = i < n ? from[i] : 0;
+}
+inline void copies_asked() {}
+template <int N> inline void copies_here() {}
+#else
+inline void copy_ahead(char *to, const char *from, int n = 16) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from), "r"(n)
+               : "memory");
+}
+inline void copies_asked() { asm volatile("cp.async.commit_group;" ::: "memory"); } /* those so far are a batch */
+/* All but the last N batches of this thread have arrived. */
+template <int N> inline void copies_here() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+#endif
+
 /* ---- sums in a fixed order -------------------------------------------------------------------------------------------- */
 #define ALL_LANES 0xffffffffu
 
@@ -282,8 +300,12 @@ template <int THREADS, int N, int MOST> inline void group_sums(real (&v)[N], rea
   __syncthreads();
 #pragma unroll
   for (int i = 0; i < N; i++) {
-    v[i] = room[turn][i][threadIdx.x % WARPS];
-    for (int step = WARPS / 2; step > 0; step /= 2) v[i] += __shfl_xor_sync(ALL_LANES, v[i], step);
+    if (WARPS & (WARPS - 1)) {
+      v[i] = warp_sum(threadIdx.x % 32 < WARPS ? room[turn][i][threadIdx.x % 32] : (real)0);
+    } else {
+      v[i] = room[turn][i][threadIdx.x % WARPS];
+      for (int step = WARPS / 2; step > 0; step /= 2) v[i] += __shfl_xor_sync(ALL_LANES, v[i], step);
+    }
   }
 }
 

@@ -4,11 +4,22 @@
  *   VEC            elements at once        GROUP      threads to a row: blockDim.x, a multiple of 32
  *   CHUNKS         ceil(COLS / (GROUP VEC))  KEEP     1: CHUNKS is a constant and a row fits in registers
  *   EXACT          1: COLS = CHUNKS GROUP VEC
- * Column c of a thread's chunk j, lane k: c = (j GROUP + threadIdx.x) VEC + k. Several groups share a block (blockDim.y)
- * only when GROUP is 32.                                                                                           */
-#define FIRST_ROW ((i64)blockIdx.x * blockDim.y + threadIdx.y)
-#define ROW_STEP  ((i64)gridDim.x * blockDim.y)
-#define COLUMN(j) (((i64)(j) * GROUP + threadIdx.x) * VEC)
+ *   UNEVEN         1: rows begin anywhere, PHASE(row) elements after a multiple of VEC, in all slots alike
+ * Column c of a thread's chunk j, lane k: c = (j GROUP + threadIdx.x) VEC - PHASE(row) + k, so that vectors are aligned;
+ * some of the first are negative, some of the last are COLS or more. Several groups share a block (blockDim.y) only when
+ * GROUP is 32.                                                                                                       */
+#define FIRST_ROW      ((i64)blockIdx.x * blockDim.y + threadIdx.y)
+#define ROW_STEP       ((i64)gridDim.x * blockDim.y)
+#define PHASE(row)     (UNEVEN ? (int)((u32)(row) * (u32)PHASE_STEP % (u32)VEC) : 0)
+#define COLUMN(row, j) ((nth)(((nth)(j) * (nth)GROUP + (nth)threadIdx.x) * (nth)VEC - PHASE(row)))
+
+#if KEEP
+typedef int nth; /* a column */
+#else
+typedef i64 nth;
+#endif
+inline bool inside(nth column, nth cols) { return EXACT || ((!UNEVEN || column >= 0) && column < cols); }
+inline bool all_inside(nth column, nth cols) { return EXACT || ((!UNEVEN || column >= 0) && column + (nth)VEC <= cols); }
 
 #if KEEP
 #define KEPT CHUNKS /* chunks of a row that stay in registers */
@@ -30,33 +41,27 @@ inline line make_line(bool there, char *at, i64 offset, int dtype, i64 step, boo
 #define LINE(s, row) make_line(HAS(s), AT(s), HAS(s) ? ROW_OFFSET(s, row) : 0, DTYPE(s), COL_STRIDE(s), ADDS(s))
 #define VECTOR(s)    make_line(HAS(s), AT(s), 0, DTYPE(s), COL_STRIDE(s), ADDS(s))
 
-inline void get_line(real (&r)[VEC], const line &l, i64 column, i64 cols) {
-  if (VEC > 1 && EXACT) return load_all<VEC>(r, l.dtype, l.at, column);
-  if (VEC > 1) return load_some<VEC>(r, l.dtype, l.at, column, cols - column);
-  r[0] = column < cols ? load(l.dtype, l.at, column * l.step) : (real)0;
+inline void get_line(real (&r)[VEC], const line &l, nth column, nth cols) {
+  if (VEC > 1 && all_inside(column, cols)) return load_all<VEC>(r, l.dtype, l.at, column);
+  for (int k = 0; k < VEC; k++) r[k] = inside(column + k, cols) ? load(l.dtype, l.at, (i64)(column + k) * l.step) : (real)0;
 }
 
-inline void put_line(const line &l, i64 column, real (&r)[VEC], i64 cols) {
+inline void put_line(const line &l, nth column, real (&r)[VEC], nth cols) {
   if (!l.at) return;
-  if (VEC > 1) return put_some<VEC>(l.dtype, l.adds, l.at, column, r, EXACT ? VEC : cols - column);
-  if (column < cols) put(l.dtype, l.adds, l.at, column * l.step, r[0]);
+  if (VEC > 1 && all_inside(column, cols)) return put_some<VEC>(l.dtype, l.adds, l.at, column, r, VEC);
+  for (int k = 0; k < VEC; k++)
+    if (inside(column + k, cols)) put(l.dtype, l.adds, l.at, (i64)(column + k) * l.step, r[k]);
 }
 
 #if KEEP
 template <int BYTES> using raw = packed<VEC, BYTES>;
 #define RAW(s) raw<bytes_of(DTYPE(s))>
 
-template <int BYTES> inline void load_raw(raw<BYTES> &r, const line &l, i64 column, i64 cols) {
-  const char *at = l.at + column * BYTES;
-  const bool whole = EXACT || column + VEC <= cols;
-  if (VEC * BYTES == 2) {
-    r.w[0] = whole ? *(const u16 *)at : 0;
-    return;
-  }
-  if (whole) load_words<false>(r.w, at);
-  for (int i = 0; i < VEC * BYTES / 2 && !whole; i++) {
-    const i64 c = column + i * 2 / BYTES;
-    const u32 half = c < cols ? ((const u16 *)at)[i] : 0;
+template <int BYTES> inline void load_raw(raw<BYTES> &r, const line &l, nth column, nth cols) {
+  const char *at = l.at + (i64)column * BYTES;
+  if (all_inside(column, cols)) return load_words<false>(r.w, at);
+  for (int i = 0; i < VEC * BYTES / 2; i++) {
+    const u32 half = inside(column + i * 2 / BYTES, cols) ? ((const u16 *)at)[i] : 0;
     r.w[i / 2] = i % 2 ? r.w[i / 2] | half << 16 : half;
   }
 }

@@ -5,21 +5,28 @@
 #include "ops/rows.h"
 
 typedef struct {
+  int64_t each;      /* values of a row that a thread gets, as long as there are threads */
+  int64_t registers; /* how many it may keep in registers: longer rows are read again */
+  bool phases;       /* the kernels take rows that begin anywhere: see PHASE in rows.cu */
+  uint32_t queued;   /* slots whose rows wait in shared memory until their turn comes: see queue.cu */
+  int resident;      /* threads of a multiprocessor, about: AT_ONCE blocks */
+} row_wishes;
+
+typedef struct {
   int64_t rows, vec, chunks;
+  int64_t period;    /* of phases: rows that many apart begin alike */
   int group, groups; /* threads to a row; rows a block works on at once */
+  int at_once;       /* blocks of a multiprocessor */
+  int64_t shared;    /* bytes of a block's queue */
   bool keep;
 } row_split;
 
-/* Says them all, adds the part, and returns what launches need. `scalars`: slots with one element a row.
- * A thread gets about `each` values of a row, as long as there are threads; `registers`: how many it may keep. */
-row_split cuda_rows(cuda_plan *k, uint32_t scalars, int64_t each, int64_t registers);
+/* Says all the numbers, adds the part, and returns what launches need. `scalars`: slots with one element a row. */
+row_split cuda_rows(cuda_plan *k, uint32_t scalars, row_wishes wishes);
 
-/* Blocks for all rows, as many as the multiprocessors hold at once: `threads` each, as the kernel's bounds say. With
- * more, those that start last would still be at work when the others are done. */
-static inline int64_t cuda_row_blocks(const cuda_plan *k, row_split r, int threads) {
-  int64_t each = threads / (r.group * r.groups);
-  return cuda_blocks(k, ceil_div(r.rows, r.groups), each > 0 ? each : 1);
-}
+/* Blocks for all rows, as many as the multiprocessors hold at once. With more, those that start last would still be at
+ * work when the others are done; as few as take the same number of rounds. A group's rows all have the same phase. */
+int64_t cuda_row_blocks(const cuda_plan *k, row_split r);
 
 enum { ROW_RUN = 64 }; /* rows that one thread adds up plainly: more would err more */
 

@@ -4,7 +4,7 @@
 
 extern const char prelude_cu[], scalar_cu[], math_cu[], math_half_cu[], math_f64_cu[], rows_cu[], pointwise_cu[],
     gemm_cu[], tensor_cu[];
-extern const char norm_cu[], logits_cu[];
+extern const char norm_cu[], logits_cu[], queue_cu[];
 extern const char lines_cu[];
 extern const char *const function_text[]; /* elementwise.def, by ambi_function */
 

@@ -38,25 +38,30 @@ static void plan_formula(cuda_plan *k) {
 static ambi_status plan(cuda_plan *k) {
   const problem *p = k->p;
   uint32_t scalars = AMBI_BIT(TARGET) | AMBI_BIT(LOSS) | AMBI_BIT(LSE) | AMBI_BIT(AMBI_GRAD(LOSS));
-  row_split r = cuda_rows(k, scalars, 112, 0);
-  int64_t rows = rows_of(p)->rows.count, held = held_bytes(k, r), room = (int64_t)228 << 10;
-  int64_t threads = 1024, fit = room / (held + 2048);
+  const int64_t held_each = 192; /* bytes of a row to a thread: a multiprocessor then has about 1024 threads */
+  row_wishes w = {.each = held_each / dtype_bytes(p->t[LOGITS].dtype), .phases = true};
+  row_split r = cuda_rows(k, scalars, w);
+  int64_t rows = rows_of(p)->rows.count, held = held_bytes(k, r), threads = (int64_t)r.group * r.groups;
+  int64_t fit = held ? ((int64_t)228 << 10) / (held + 2048) : 1280, at_once = 1280 / threads;
   int to = gradient_slot(p);
-  if (held && fit * r.group * r.groups < threads) threads = fit * r.group * r.groups;
+  if (at_once > fit) at_once = fit;
+  r.at_once = at_once < 1 ? 1 : (int)at_once;
   r.rows = rows; /* those of no classes have a loss too */
   k->variant = !k->special ? "general" : held ? "rows" : "long rows";
   cuda_math(k);
   cuda_fix(k, "FAST_EXP", k->special && p->compute == AMBI_F32 && is_half(p, LOGITS) && (to < 0 || is_half(p, to)));
   cuda_fix(k, "BELOW", !is_backward(p) && p->op.u.cross_entropy.label_smoothing > 0);
   cuda_fix(k, "HELD", held > 0);
+  cuda_fix(k, "AT_ONCE", r.at_once);
   cuda_fix(k, "FEW", held > 0);
+  cuda_part(k, queue_cu);
   cuda_part(k, logits_cu);
   plan_formula(k);
   cuda_number(k, "ALL_ROWS", rows);
   cuda_workspace(k, "DIVISOR", 8);
   cuda_workspace(k, "LOSSES", !is_backward(p) && !ce_each(p) ? (uint64_t)rows * real_bytes(p) : 0);
   if (ce_mean(p)) cuda_launch(k, "cross_entropy_count", 1, 1, 1024, 1, 0);
-  cuda_launch(k, "cross_entropy_rows", cuda_row_blocks(k, r, (int)threads), 1, r.group, r.groups, held);
+  cuda_launch(k, "cross_entropy_rows", cuda_row_blocks(k, r), 1, r.group, r.groups, held);
   if (!is_backward(p) && !ce_each(p)) cuda_launch(k, "cross_entropy_loss", 1, 1, 1024, 1, 0);
   return AMBI_OK;
 }

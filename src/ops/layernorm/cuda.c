@@ -3,38 +3,48 @@
 #include "backends/cuda/text.h"
 
 enum { W = AMBI_LAYERNORM_W, B = AMBI_LAYERNORM_B, MEAN = AMBI_LAYERNORM_MEAN, RSTD = AMBI_LAYERNORM_RSTD };
+enum {
+  X = AMBI_LAYERNORM_X,
+  RESIDUAL = AMBI_LAYERNORM_RESIDUAL,
+  SUM = AMBI_LAYERNORM_SUM,
+  DY = AMBI_GRAD(AMBI_LAYERNORM_Y)
+};
 
 extern const char layernorm_cu[];
 
-enum { RESIDENT = 512, EACH = 16 }; /* threads of a multiprocessor, values of a row to each, in backward */
+/* Values of a row to a thread; threads of a multiprocessor, forward and backward */
+enum { EACH = 16, FORWARD_RESIDENT = 768, BACKWARD_RESIDENT = 768 };
 
 static void plan_backward(cuda_plan *k, row_split r) {
   bool wants_dw = writes_slot(k->p, AMBI_GRAD(W)), wants_db = writes_slot(k->p, AMBI_GRAD(B));
-  int64_t cols = rows_of(k->p)->cols, blocks = cuda_row_blocks(k, r, r.keep ? RESIDENT : 2048);
+  int64_t cols = rows_of(k->p)->cols, blocks = cuda_row_blocks(k, r);
   int64_t parts = cuda_row_parts(r, blocks);
   uint64_t partial = (uint64_t)parts * (uint64_t)cols * real_bytes(k->p);
   cuda_number(k, "PARTS", parts);
   cuda_fix(k, "RUN", ROW_RUN);
-  cuda_fix(k, "RESIDENT", RESIDENT);
   cuda_workspace(k, "PARTIAL_DW", wants_dw ? partial : 0);
   cuda_workspace(k, "PARTIAL_DB", wants_db ? partial : 0);
   cuda_workspace(k, "ROW_SUMS", r.keep ? 0 : 4 * (uint64_t)r.rows * real_bytes(k->p));
   if (!r.keep) cuda_launch(k, "layernorm_sums", blocks, 1, r.group, r.groups, 0);
   if (!r.keep && (wants_dw || wants_db)) cuda_launch(k, "layernorm_partial", ceil_div(cols, 256), parts, 256, 1, 0);
-  cuda_launch(k, "layernorm_backward", blocks, 1, r.group, r.groups, 0);
+  cuda_launch(k, "layernorm_backward", blocks, 1, r.group, r.groups, r.shared);
   cuda_launch(k, "layernorm_columns", ceil_div(cols, 32), wants_dw + wants_db, 32, 32, 0);
 }
 
 static ambi_status plan(cuda_plan *k) {
-  bool backward = is_backward(k->p);
-  row_split r = cuda_rows(k, AMBI_BIT(MEAN) | AMBI_BIT(RSTD), backward ? EACH : 16, backward ? 2 * EACH : 32);
+  bool backward = is_backward(k->p), summed = backward && reads_slot(k->p, SUM);
+  row_wishes w = {.each = EACH, .registers = 2 * EACH, .phases = true};
+  w.queued = AMBI_BIT(DY) | (summed ? AMBI_BIT(SUM) : AMBI_BIT(X) | AMBI_BIT(RESIDUAL));
+  w.resident = backward ? BACKWARD_RESIDENT : FORWARD_RESIDENT;
+  row_split r = cuda_rows(k, AMBI_BIT(MEAN) | AMBI_BIT(RSTD), w);
   cuda_fix(k, "MEAN_SLOT", MEAN);
+  cuda_part(k, queue_cu);
   cuda_part(k, norm_cu);
   cuda_real(k, "EPS", k->p->op.u.layernorm.eps);
   if (backward)
     plan_backward(k, r);
   else
-    cuda_launch(k, "layernorm_forward", ceil_div(r.rows, r.groups), 1, r.group, r.groups, 0);
+    cuda_launch(k, "layernorm_forward", cuda_row_blocks(k, r), 1, r.group, r.groups, r.shared);
   return AMBI_OK;
 }
 

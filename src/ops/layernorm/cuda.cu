@@ -8,14 +8,16 @@
  * The variance is that of the centred row: no difference of large squares. */
 
 /* w or b: `otherwise` where it is absent */
-inline void get_vector(real (&v)[VEC], const line &from, real otherwise, i64 column, i64 cols) {
+inline void get_vector(real (&v)[VEC], const line &from, real otherwise, nth column, nth cols) {
   if (from.at) return get_line(v, from, column, cols);
   for (int k = 0; k < VEC; k++) v[k] = otherwise;
 }
 
-/* c = s - m, with zeros past the end of the row */
-inline void centre(real (&s)[VEC], real m, i64 column, i64 cols) {
-  for (int k = 0; k < VEC; k++) s[k] = EXACT || column + k < cols ? s[k] - m : (real)0;
+/* c = s - m, with zeros outside the row */
+inline void centre(real (&s)[VEC], real m, nth column, nth cols) {
+  for (int k = 0; k < VEC; k++) s[k] -= m;
+  if (all_inside(column, cols)) return;
+  for (int k = 0; k < VEC; k++) s[k] = inside(column + k, cols) ? s[k] : (real)0;
 }
 
 inline real dot(const real (&x)[VEC], const real (&y)[VEC]) {
@@ -43,40 +45,45 @@ inline void put_statistics(const args &a, i64 row, real m, real r) {
 }
 
 #if KEEP
-KERNEL(layernorm_forward, GROUP * GROUPS, COMPUTE_F64 ? 1 : 1280 / (GROUP * GROUPS)) {
+KERNEL(layernorm_forward, THREADS, RESIDENT) {
   __shared__ real room[2][1][32];
-  int turn = 0;
-  for (i64 row = FIRST_ROW; row < ROWS; row += ROW_STEP) {
-    held s[KEPT];
-    RAW(W) w[KEPT];
-    RAW(B) b[KEPT];
-    real c[VEC], sum = 0, squares = 0;
+  DYNAMIC_SHARED(memory);
+  int turn = 0, stage = 0;
+  RAW(W) w[KEPT];
+  RAW(B) b[KEPT];
+  ask_first_rows(a, memory);
 #pragma unroll
-    for (int j = 0; j < CHUNKS; j++) {
-      s[j].load(a, row, COLUMN(j));
-      if (HAS(W)) load_raw(w[j], VECTOR(W), COLUMN(j), COLS); /* under way while the row is summed */
-      if (HAS(B)) load_raw(b[j], VECTOR(B), COLUMN(j), COLS);
-    }
+  for (int j = 0; j < CHUNKS; j++) {
+    if (HAS(W)) load_raw(w[j], VECTOR(W), MY_COLUMN(j), COLS);
+    if (HAS(B)) load_raw(b[j], VECTOR(B), MY_COLUMN(j), COLS);
+  }
+  for (i64 row = FIRST_ROW; row < ROWS; row += ROW_STEP, stage = (stage + 1) % STAGES) {
+    real s[KEPT][VEC], sum = 0, squares = 0;
+    copies_here<STAGES - 1>();
 #pragma unroll
-    for (int j = 0; j < CHUNKS; j++) s[j].get(a, c), sum += total(c);
+    for (int j = 0; j < CHUNKS; j++) take_s(a, memory, stage, j, s[j]);
+    ask_row(a, memory, stage, row + STAGES * ROW_STEP);
+#pragma unroll
+    for (int j = 0; j < CHUNKS; j++) sum += total(s[j]);
     const real m = row_sum(sum, room, turn) / (real)COLS;
 #pragma unroll
     for (int j = 0; j < CHUNKS; j++) {
-      s[j].get(a, c);
-      centre(c, m, COLUMN(j), COLS);
-      squares += dot(c, c);
+      put_line(LINE(SUM, row), MY_COLUMN(j), s[j], COLS);
+      centre(s[j], m, MY_COLUMN(j), COLS);
+      squares += dot(s[j], s[j]);
     }
     const real r = rstd(row_sum(squares, room, turn), COLS, EPS);
     put_statistics(a, row, m, r);
 #pragma unroll
     for (int j = 0; j < CHUNKS; j++) {
       real weight[VEC], bias[VEC];
-      s[j].get(a, c);
       if (HAS(W)) unpack(weight, w[j], DTYPE(W));
       if (HAS(B)) unpack(bias, b[j], DTYPE(B));
-      put_line(LINE(SUM, row), COLUMN(j), c, COLS);
-      for (int k = 0; k < VEC; k++) c[k] = (c[k] - m) * r * (HAS(W) ? weight[k] : (real)1) + (HAS(B) ? bias[k] : (real)0);
-      put_line(LINE(Y, row), COLUMN(j), c, COLS);
+      for (int k = 0; k < VEC; k++) {
+        const real c = s[j][k] * r;
+        s[j][k] = c * (HAS(W) ? weight[k] : (real)1) + (HAS(B) ? bias[k] : (real)0);
+      }
+      put_line(LINE(Y, row), MY_COLUMN(j), s[j], COLS);
     }
   }
 }
@@ -90,24 +97,24 @@ KERNEL(layernorm_forward, GROUP * GROUPS) {
     long_sum values, squares;
     values.clear(), squares.clear();
     for (i64 j = 0; j < CHUNKS; j++) {
-      from.get(c, COLUMN(j), COLS);
+      from.get(c, COLUMN(row, j), COLS);
       values.add(total(c));
     }
     const real m = row_sum(values.total, room, turn) / (real)COLS;
     for (i64 j = 0; j < CHUNKS; j++) {
-      from.get(c, COLUMN(j), COLS);
-      centre(c, m, COLUMN(j), COLS);
+      from.get(c, COLUMN(row, j), COLS);
+      centre(c, m, COLUMN(row, j), COLS);
       squares.add(dot(c, c));
     }
     const real r = rstd(row_sum(squares.total, room, turn), COLS, EPS);
     put_statistics(a, row, m, r);
     for (i64 j = 0; j < CHUNKS; j++) {
-      from.get(c, COLUMN(j), COLS);
-      get_vector(w, VECTOR(W), 1, COLUMN(j), COLS);
-      get_vector(b, VECTOR(B), 0, COLUMN(j), COLS);
-      put_line(LINE(SUM, row), COLUMN(j), c, COLS);
+      from.get(c, COLUMN(row, j), COLS);
+      get_vector(w, VECTOR(W), 1, COLUMN(row, j), COLS);
+      get_vector(b, VECTOR(B), 0, COLUMN(row, j), COLS);
+      put_line(LINE(SUM, row), COLUMN(row, j), c, COLS);
       for (int k = 0; k < VEC; k++) c[k] = (c[k] - m) * r * w[k] + b[k];
-      put_line(LINE(Y, row), COLUMN(j), c, COLS);
+      put_line(LINE(Y, row), COLUMN(row, j), c, COLS);
     }
   }
 }
@@ -141,65 +148,74 @@ inline factors factors_of(const args &a, real saved, real m, real (&v)[3], real 
 }
 
 /* ds = r (g - mean(g) - c pull) + dsum, at a thread's chunk */
-inline void put_ds(const args &a, i64 row, i64 column, const real (&g)[VEC], const real (&c)[VEC], factors f) {
+inline void put_ds(const args &a, i64 row, nth column, const real (&g)[VEC], const real (&c)[VEC], factors f) {
   real ds[VEC];
   for (int k = 0; k < VEC; k++) ds[k] = f.r * ((g[k] - f.mean_g) - c[k] * f.pull);
   put_gradient(a, row, column, ds);
 }
 
 #if KEEP
-/* s becomes c */
-inline factors row_factors(const args &a, real mean, real r, real (&s)[KEPT][VEC], const real (&d)[KEPT][VEC],
-                           const RAW(W) (&w)[KEPT], real (&room)[2][3][32], int &turn) {
-  real sum = 0, v[3] = {0, 0, 0};
+/* c, d = dy and g = dy w of a thread's chunk */
+inline void take_chunk(const args &a, char *memory, int stage, int j, real m, const RAW(W) &w, real (&c)[VEC],
+                       real (&d)[VEC], real (&g)[VEC]) {
+  take_s(a, memory, stage, j, c);
+  take_dy(a, memory, stage, j, d);
+  if (READS_S) centre(c, m, MY_COLUMN(j), COLS);
+  if (HAS(W)) unpack(g, w, DTYPE(W));
+  for (int k = 0; k < VEC; k++) g[k] = HAS(W) ? g[k] * d[k] : d[k];
+}
+
+inline factors row_factors(const args &a, char *memory, int stage, saved here, const RAW(W) (&w)[KEPT],
+                           real (&room)[2][3][32], int &turn) {
+  real c[VEC], d[VEC], g[VEC], sum = 0, v[3] = {0, 0, 0};
   factors none = {0, 0, 0, 0};
   if (!READS_S) return none;
 #pragma unroll
-  for (int j = 0; j < CHUNKS; j++) sum += total(s[j]);
-  const real m = mean_of(a, mean, sum, room, turn);
+  for (int j = 0; j < CHUNKS && !HAS(MEAN); j++) {
+    take_s(a, memory, stage, j, c);
+    sum += total(c);
+  }
+  const real m = mean_of(a, here.mean, sum, room, turn);
 #pragma unroll
   for (int j = 0; j < CHUNKS; j++) {
-    real g[VEC];
-    centre(s[j], m, COLUMN(j), COLS);
-    if (HAS(W)) unpack(g, w[j], DTYPE(W));
-    for (int k = 0; k < VEC; k++) g[k] = HAS(W) ? g[k] * d[j][k] : d[j][k];
-    v[0] += total(g), v[1] += dot(g, s[j]), v[2] += dot(s[j], s[j]);
+    take_chunk(a, memory, stage, j, m, w[j], c, d, g);
+    v[0] += total(g), v[1] += dot(g, c);
+    if (!HAS(RSTD)) v[2] += dot(c, c);
   }
-  return factors_of(a, r, m, v, room, turn);
+  return factors_of(a, here.rstd, m, v, room, turn);
 }
 
-KERNEL(layernorm_backward, GROUP * GROUPS, RESIDENT / (GROUP * GROUPS)) {
+KERNEL(layernorm_backward, THREADS, RESIDENT) {
   __shared__ real room[2][3][32];
-  int turn = 0;
+  DYNAMIC_SHARED(memory);
+  int turn = 0, stage = 0;
   RAW(W) w[KEPT];
-  inputs in;
+  ask_first_rows(a, memory);
+  saved next = saved_of(a, FIRST_ROW);
 #pragma unroll
-  for (int j = 0; j < CHUNKS && HAS(W); j++) load_raw(w[j], VECTOR(W), COLUMN(j), COLS);
-  if (AHEAD) load_inputs(a, in, FIRST_ROW);
+  for (int j = 0; j < CHUNKS && HAS(W); j++) load_raw(w[j], VECTOR(W), MY_COLUMN(j), COLS);
   i64 row = FIRST_ROW;
   for (i64 part = FIRST_ROW; part < PARTS; part += ROW_STEP) {
     real dw[KEPT][VEC] = {}, db[KEPT][VEC] = {};
-    for (int i = 0; i < RUN && row < ROWS; i++, row += ROW_STEP) {
-      real c[KEPT][VEC], d[KEPT][VEC];
-      if (!AHEAD) load_inputs(a, in, row);
-      unpack_inputs(a, in, row, c, d);
-      const real mean = in.mean, r = in.rstd;
-      if (AHEAD) load_inputs(a, in, row + ROW_STEP);
-      const factors f = row_factors(a, mean, r, c, d, w, room, turn);
+    for (int i = 0; i < RUN && row < ROWS; i++, row += ROW_STEP, stage = (stage + 1) % STAGES) {
+      const saved here = next;
+      copies_here<STAGES - 1>();
+      next = saved_of(a, row + ROW_STEP);
+      const factors f = row_factors(a, memory, stage, here, w, room, turn);
 #pragma unroll
-      for (int j = 0; j < CHUNKS; j++) {
-        real g[VEC];
-        if (HAS(W)) unpack(g, w[j], DTYPE(W));
+      for (int j = 0; j < CHUNKS; j++) { /* again from the queue: registers are for sums */
+        real c[VEC], d[VEC], g[VEC];
+        take_chunk(a, memory, stage, j, f.m, w[j], c, d, g);
         for (int k = 0; k < VEC; k++) {
-          if (HAS(DW)) dw[j][k] += d[j][k] * (c[j][k] * f.r);
-          if (HAS(DB)) db[j][k] += d[j][k];
-          g[k] = HAS(W) ? g[k] * d[j][k] : d[j][k];
+          if (HAS(DW)) dw[j][k] += d[k] * (c[k] * f.r);
+          if (HAS(DB)) db[j][k] += d[k];
         }
-        if (WANTS_DS) put_ds(a, row, COLUMN(j), g, c[j], f);
+        if (WANTS_DS) put_ds(a, row, MY_COLUMN(j), g, c, f);
       }
+      ask_row(a, memory, stage, row + STAGES * ROW_STEP);
     }
-    if (HAS(DW)) put_partial((real *)PARTIAL_DW, part, dw, COLS);
-    if (HAS(DB)) put_partial((real *)PARTIAL_DB, part, db, COLS);
+    if (HAS(DW)) put_partial(a, (real *)PARTIAL_DW, part, dw, COLS);
+    if (HAS(DB)) put_partial(a, (real *)PARTIAL_DB, part, db, COLS);
   }
 }
 #else /* long rows: first the factors of every row, then dw and db, then ds, which may overwrite dy */
@@ -214,16 +230,16 @@ KERNEL(layernorm_sums, GROUP * GROUPS) {
     long_sum sum, g, gc, squares;
     sum.clear(), g.clear(), gc.clear(), squares.clear();
     for (i64 j = 0; !HAS(MEAN) && j < CHUNKS; j++) {
-      from.get(s, COLUMN(j), COLS);
+      from.get(s, COLUMN(row, j), COLS);
       sum.add(total(s));
     }
     const real mean = HAS(MEAN) ? GET(MEAN, ROW_OFFSET(MEAN, row)) : 0;
     const real m = mean_of(a, mean, sum.total, room, turn);
     for (i64 j = 0; j < CHUNKS; j++) {
-      from.get(s, COLUMN(j), COLS);
-      centre(s, m, COLUMN(j), COLS);
-      get_line(d, dy, COLUMN(j), COLS);
-      get_vector(weight, w, 1, COLUMN(j), COLS);
+      from.get(s, COLUMN(row, j), COLS);
+      centre(s, m, COLUMN(row, j), COLS);
+      get_line(d, dy, COLUMN(row, j), COLS);
+      get_vector(weight, w, 1, COLUMN(row, j), COLS);
       for (int k = 0; k < VEC; k++) d[k] *= weight[k];
       g.add(total(d)), gc.add(dot(d, s)), squares.add(dot(s, s));
     }
@@ -262,12 +278,12 @@ KERNEL(layernorm_backward, GROUP * GROUPS) {
     const factors f = ((const factors *)ROW_SUMS)[row];
     for (i64 j = 0; j < CHUNKS; j++) {
       real s[VEC], d[VEC], weight[VEC];
-      from.get(s, COLUMN(j), COLS);
-      centre(s, f.m, COLUMN(j), COLS);
-      get_line(d, dy, COLUMN(j), COLS);
-      get_vector(weight, w, 1, COLUMN(j), COLS);
+      from.get(s, COLUMN(row, j), COLS);
+      centre(s, f.m, COLUMN(row, j), COLS);
+      get_line(d, dy, COLUMN(row, j), COLS);
+      get_vector(weight, w, 1, COLUMN(row, j), COLS);
       for (int k = 0; k < VEC; k++) d[k] *= weight[k];
-      put_ds(a, row, COLUMN(j), d, s, f);
+      put_ds(a, row, COLUMN(row, j), d, s, f);
     }
   }
 }

@@ -89,6 +89,7 @@ static void plan_db(cuda_plan *k) {
   cuda_number(k, "PARTS", parts);
   cuda_fix(k, "VEC", vec);
   cuda_fix(k, "GROUP", WIDTH);
+  cuda_fix(k, "UNEVEN", 0);
   cuda_fix(k, "CHUNKS", 1);
   cuda_fix(k, "KEEP", 0);
   cuda_fix(k, "EXACT", 0);

@@ -215,7 +215,7 @@ static ambi_status plan(cuda_plan *k) {
   job *j = calloc(1, sizeof *j);
   if (!j) return fail(AMBI_NO_MEMORY, "linear_cross_entropy: no memory for a plan");
   j->rows = rows_in(p), j->block = block_rows(p), j->sums_dw = sums_dw(p);
-  row_split r = cuda_rows(k, ~(AMBI_BIT(X) | AMBI_BIT(DX)), 16, 0);
+  row_split r = cuda_rows(k, ~(AMBI_BIT(X) | AMBI_BIT(DX)), (row_wishes){.each = 16});
   j->first = k->numbers;
   cuda_number(k, "FIRST", 0);
   cuda_number(k, "HERE", 0);

@@ -34,8 +34,8 @@ KERNEL(lce_gather, GROUP * GROUPS) {
     for (i64 j = 0; j < CHUNKS; j++) {
       real v[VEC];
       for (int k = 0; k < VEC; k++) v[k] = 0;
-      if (in) get_line(v, from, COLUMN(j), COLS);
-      put_line(to, COLUMN(j), v, COLS);
+      if (in) get_line(v, from, COLUMN(i, j), COLS);
+      put_line(to, COLUMN(i, j), v, COLS);
     }
   }
 }
@@ -204,8 +204,8 @@ KERNEL(lce_scatter, GROUP * GROUPS) {
     for (i64 j = 0; j < CHUNKS; j++) {
       real v[VEC];
       for (int k = 0; k < VEC; k++) v[k] = 0;
-      if (in) get_line(v, from, COLUMN(j), COLS);
-      put_line(to, COLUMN(j), v, COLS);
+      if (in) get_line(v, from, COLUMN(i, j), COLS);
+      put_line(to, COLUMN(i, j), v, COLS);
     }
   }
 }

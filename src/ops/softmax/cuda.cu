@@ -8,29 +8,30 @@
 #define FROM_Y (BACKWARD && HAS(Y))
 
 /* x becomes l = scale x, -inf past the row's end */
-inline void to_l(const args &a, real (&l)[VEC], i64 column) {
-  for (int k = 0; k < VEC; k++) l[k] = EXACT || column + k < COLS ? l[k] * SCALE : (real)-INFINITY;
+inline void to_l(const args &a, real (&l)[VEC], nth column) {
+  for (int k = 0; k < VEC; k++) l[k] = inside(column + k, COLS) ? l[k] * SCALE : (real)-INFINITY;
 }
 
-inline void get_l(const args &a, real (&l)[VEC], const line &x, i64 column) {
+inline void get_l(const args &a, real (&l)[VEC], const line &x, nth column) {
   get_line(l, x, column, COLS);
   to_l(a, l, column);
 }
 
 #if KEEP
 /* A row as it lies in memory: all of it is asked for before any of it is looked at. */
-template <int BYTES> inline void load_row(const args &a, raw<BYTES> (&r)[KEPT], const line &from) {
+template <int BYTES> inline void load_row(const args &a, i64 row, raw<BYTES> (&r)[KEPT], const line &from) {
 #pragma unroll
-  for (int j = 0; j < CHUNKS; j++) load_raw(r[j], from, COLUMN(j), COLS);
+  for (int j = 0; j < CHUNKS; j++) load_raw(r[j], from, COLUMN(row, j), COLS);
 }
 
 /* l of a row, or e^(l - max) with the thread's own max */
-template <int BYTES> inline lump read_row(const args &a, const raw<BYTES> (&x)[KEPT], int dtype, real (&l)[KEPT][VEC]) {
+template <int BYTES>
+inline lump read_row(const args &a, i64 row, const raw<BYTES> (&x)[KEPT], int dtype, real (&l)[KEPT][VEC]) {
   lump mine = {(real)-INFINITY, 0, 0, 0};
 #pragma unroll
   for (int j = 0; j < CHUNKS; j++) {
     unpack(l[j], x[j], dtype);
-    to_l(a, l[j], COLUMN(j));
+    to_l(a, l[j], COLUMN(row, j));
     mine.max = max_of(l[j], mine.max);
   }
   const real base = base_of(mine.max);
@@ -44,12 +45,12 @@ template <int BYTES> inline lump read_row(const args &a, const raw<BYTES> (&x)[K
   return mine;
 }
 #else
-inline lump read_row(const args &a, const line &x, real (&l)[KEPT][VEC]) {
+inline lump read_row(const args &a, i64 row, const line &x, real (&l)[KEPT][VEC]) {
   running_lump mine;
   mine.clear();
   for (i64 j = 0; j < CHUNKS; j++) {
-    get_l(a, l[0], x, COLUMN(j));
-    mine.add(l[0], COLS - COLUMN(j));
+    get_l(a, l[0], x, COLUMN(row, j));
+    mine.add(l[0], COLUMN(row, j), COLS);
   }
   return mine.done();
 }
@@ -64,27 +65,27 @@ KERNEL(softmax_forward, GROUP * GROUPS, COMPUTE_F64 ? 1 : 1536 / (GROUP * GROUPS
     real l[KEPT][VEC], out[VEC];
 #if KEEP
     RAW(X) packed[KEPT];
-    load_row(a, packed, x);
-    const lump mine = read_row(a, packed, DTYPE(X), l), all = group_merge(mine, room, turn);
+    load_row(a, row, packed, x);
+    const lump mine = read_row(a, row, packed, DTYPE(X), l), all = group_merge(mine, room, turn);
 #else
-    const lump mine = read_row(a, x, l), all = group_merge(mine, room, turn);
+    const lump mine = read_row(a, row, x, l), all = group_merge(mine, room, turn);
 #endif
     const real log_sum = LOG ? m_log(all.sum) : (real)0;
     const real over = (KEEP ? exp_below(mine.max - all.max) : (real)1) / all.sum;
 #pragma unroll(KEPT)
     for (int j = 0; j < CHUNKS; j++) {
-      if (!KEEP) get_l(a, l[0], x, COLUMN(j));
+      if (!KEEP) get_l(a, l[0], x, COLUMN(row, j));
       for (int k = 0; k < VEC; k++) {
         const real v = l[KEEP ? j : 0][k];
         out[k] = LOG ? (v - all.max) - log_sum : (KEEP ? v : exp_below(v - all.max)) * over;
       }
-      put_line(y, COLUMN(j), out, COLS);
+      put_line(y, COLUMN(row, j), out, COLS);
     }
   }
 }
 #else
 /* p at a thread's chunk, from memory: all.max and all.sum are the row's, unless y was saved */
-inline void get_p(const args &a, real (&p)[VEC], const line &from, const lump &all, i64 column) {
+inline void get_p(const args &a, real (&p)[VEC], const line &from, const lump &all, nth column) {
   if (FROM_Y) {
     get_line(p, from, column, COLS);
     for (int k = 0; k < VEC && LOG; k++) p[k] = exp_below(p[k]);
@@ -100,7 +101,7 @@ inline real products(const real (&p)[VEC], const real (&d)[VEC]) {
   return sum;
 }
 
-inline void put_dx(const args &a, const line &dx, i64 column, const real (&p)[VEC], const real (&d)[VEC], real D) {
+inline void put_dx(const args &a, const line &dx, nth column, const real (&p)[VEC], const real (&d)[VEC], real D) {
   real out[VEC];
   for (int k = 0; k < VEC; k++) out[k] = SCALE * (LOG ? d[k] - p[k] * D : p[k] * (d[k] - D));
   put_line(dx, column, out, COLS);
@@ -110,14 +111,15 @@ inline void put_dx(const args &a, const line &dx, i64 column, const real (&p)[VE
 enum { FROM = FROM_Y ? Y : X };
 
 /* p of a row: the exponentials divided by the row's sum, or what was saved */
-inline void read_p(const args &a, const RAW(FROM) (&from)[KEPT], real (&p)[KEPT][VEC], lump (&room)[2][32], int &turn) {
+inline void read_p(const args &a, i64 row, const RAW(FROM) (&from)[KEPT], real (&p)[KEPT][VEC], lump (&room)[2][32],
+                   int &turn) {
 #pragma unroll
   for (int j = 0; j < CHUNKS && FROM_Y; j++) {
     unpack(p[j], from[j], DTYPE(FROM));
     for (int k = 0; k < VEC && LOG; k++) p[j][k] = exp_below(p[j][k]);
   }
   if (FROM_Y) return;
-  const lump mine = read_row(a, from, DTYPE(FROM), p), all = group_merge(mine, room, turn);
+  const lump mine = read_row(a, row, from, DTYPE(FROM), p), all = group_merge(mine, room, turn);
   const real over = exp_below(mine.max - all.max) / all.sum;
 #pragma unroll
   for (int j = 0; j < CHUNKS; j++)
@@ -138,25 +140,25 @@ KERNEL(softmax_backward, GROUP * GROUPS, COMPUTE_F64 ? 1 : 1024 / (GROUP * GROUP
 #if KEEP
     RAW(FROM) packed[KEPT];
     RAW(DY) packed_dy[KEPT];
-    load_row(a, packed, from);
-    load_row(a, packed_dy, dy);
-    read_p(a, packed, p, room, turn);
+    load_row(a, row, packed, from);
+    load_row(a, row, packed_dy, dy);
+    read_p(a, row, packed, p, room, turn);
 #pragma unroll
     for (int j = 0; j < CHUNKS; j++) unpack(d[j], packed_dy[j], DTYPE(DY));
 #else
-    if (!FROM_Y) all = group_merge(read_row(a, from, p), room, turn);
+    if (!FROM_Y) all = group_merge(read_row(a, row, from, p), room, turn);
 #endif
 #pragma unroll(KEPT)
     for (int j = 0; j < CHUNKS; j++) {
-      if (!KEEP) get_p(a, p[0], from, all, COLUMN(j)), get_line(d[0], dy, COLUMN(j), COLS);
+      if (!KEEP) get_p(a, p[0], from, all, COLUMN(row, j)), get_line(d[0], dy, COLUMN(row, j), COLS);
       sum.add(products(p[KEEP ? j : 0], d[KEEP ? j : 0]));
     }
     D[0] = sum.total;
     group_sums<GROUP>(D, sums, other);
 #pragma unroll(KEPT)
     for (int j = 0; j < CHUNKS; j++) {
-      if (!KEEP) get_p(a, p[0], from, all, COLUMN(j)), get_line(d[0], dy, COLUMN(j), COLS);
-      put_dx(a, dx, COLUMN(j), p[KEEP ? j : 0], d[KEEP ? j : 0], D[0]);
+      if (!KEEP) get_p(a, p[0], from, all, COLUMN(row, j)), get_line(d[0], dy, COLUMN(row, j), COLS);
+      put_dx(a, dx, COLUMN(row, j), p[KEEP ? j : 0], d[KEEP ? j : 0], D[0]);
     }
   }
 }
