@@ -123,7 +123,7 @@ export class Buffer {
 
 export interface Ambi {
   readonly version: string;
-  readonly device: { readonly name: string; readonly isa: string; readonly threads: number };
+  readonly device: { readonly name: string; readonly isa: string; readonly threads: number; readonly module: string };
   readonly ops: Readonly<Record<string, Op>>;
   readonly memoryBytes: number;
   plan(description: Description): Plan;
@@ -138,6 +138,8 @@ export interface LoadOptions {
   device?: 'cpu' | 'ref';
   /** How many in all (1), or 'all': as many as there are cores, where memory may be shared. The bits are the same. */
   threads?: number | 'all';
+  /** Take relaxed SIMD where the engine has it: faster, and last bits that depend on the processor. Not with threads. */
+  relaxed?: boolean;
   /** Where ambi.wasm is (with threads, ambi-threads.wasm), when not beside ambi.js: a URL, its bytes, or the compiled module. */
   wasm?: string | URL | ArrayBuffer | Uint8Array | WebAssembly.Module;
 }

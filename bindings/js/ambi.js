@@ -67,12 +67,12 @@ class Ambi {
   #w;
   #device;
 
-  constructor(w, name, threads) {
+  constructor(w, name, threads, module) {
     this.#w = w;
     this.#device = new Device(w, name, threads);
     const version = w.call('ambi_version');
     this.version = [version / 10000, (version / 100) % 100, version % 100].map(Math.floor).join('.');
-    this.device = Object.freeze(this.#device.info());
+    this.device = Object.freeze({ ...this.#device.info(), module });
     this.ops = readOps(w);
   }
 
@@ -125,17 +125,30 @@ function countThreads(threads) {
   return threads;
 }
 
+/** (v128, v128, v128) -> v128: f32x4.relaxed_madd. An engine that takes it has relaxed SIMD. */
+const relaxedMadd = Uint8Array.of(0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, 1, 8, 1, 0x60, 3, 0x7b, 0x7b, 0x7b, 1, 0x7b, 3, 2, 1, 0,
+  10, 13, 1, 11, 0, 0x20, 0, 0x20, 1, 0x20, 2, 0xfd, 0x85, 2, 0x0b);
+
+function moduleFor(threads, relaxed) {
+  if (typeof relaxed !== 'boolean') fail('load: relaxed: expected true or false');
+  if (threads > 1 && relaxed) fail('load: relaxed: there is no such module with threads', 'unsupported');
+  if (threads > 1) return 'ambi-threads.wasm';
+  return relaxed && WebAssembly.validate(relaxedMadd) ? 'ambi-relaxed.wasm' : 'ambi.wasm';
+}
+
 /**
  * Loads the module and opens a device: 'cpu', or 'ref', the f64 reference.
  * threads: how many in all (1), or 'all'; results are the same bits for any number.
- * wasm: a URL, bytes or a WebAssembly.Module, where the module does not lie beside this file: ambi.wasm, or
- * ambi-threads.wasm for more than one thread.
+ * relaxed: take relaxed SIMD where the engine has it: a product and its sum are rounded once where the processor does so, which
+ * is faster, and results then depend on the processor in their last bits.
+ * wasm: a URL, bytes or a WebAssembly.Module, where ambi.wasm (ambi-threads.wasm, ambi-relaxed.wasm) is not beside this file.
  */
-export async function load({ device = 'cpu', threads = 1, wasm } = {}) {
+export async function load({ device = 'cpu', threads = 1, relaxed = false, wasm } = {}) {
   if (typeof device !== 'string') fail('load: device: expected a name');
   const count = countThreads(threads);
-  const source = wasm ?? new URL(count > 1 ? './ambi-threads.wasm' : './ambi.wasm', import.meta.url);
-  return new Ambi(await Wasm.instantiate(source, count), device, count);
+  const name = moduleFor(count, relaxed);
+  const w = await Wasm.instantiate(wasm ?? new URL(`./${name}`, import.meta.url), count);
+  return new Ambi(w, device, count, name);
 }
 
 /** Bytes of one element of a dtype. */

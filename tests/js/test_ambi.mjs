@@ -336,6 +336,16 @@ test('load takes bytes, a module, a URL', async () => {
   await rejects(load({ device: 'gpu' }), /no device is called gpu; this build has cpu, ref/);
 });
 
+test('relaxed SIMD where the engine has it', async () => {
+  const relaxed = await load({ relaxed: true });
+  console.log(`relaxed: ${relaxed.device.module}`);
+  const [plan, ref] = [relaxed, reference].map((a) => a.plan({ op: 'linear', tensors: shapes.linear }));
+  const inputs = inputsOf(plan);
+  near(plan.run(inputs).y, ref.run(inputs).y, 1e-5);
+  await rejects(load({ relaxed: true, threads: 2 }), /no such module with threads/);
+  await rejects(load({ relaxed: 1 }), /expected true or false/);
+});
+
 test('the module imports nothing', () => {
   const module = new WebAssembly.Module(readFileSync(new URL('ambi.wasm', root)));
   equal(WebAssembly.Module.imports(module).length, 0);

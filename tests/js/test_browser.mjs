@@ -1,6 +1,7 @@
 // test_browser.mjs -- the library, `ambi check` and the host of kernel packs in a real browser. WEB is the built folder,
 // VECTORS a folder or '', PACK a folder with a pack, KEY the public key that signed it.
 import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Browser, findChromium, serve } from './chromium.mjs';
 import { equal, ok, run, test } from './test.mjs';
@@ -12,7 +13,7 @@ if (!binary) {
   console.log('0 passed, 0 failed, 1 skipped');
   process.exit(0);
 }
-const server = await serve({ '/': web, '/tests/': fileURLToPath(new URL('.', import.meta.url)), 
+const server = await serve({ '/': web, '/built/': join(web, '..'), '/tests/': fileURLToPath(new URL('.', import.meta.url)), 
   ...(vectors ? { '/vectors/': vectors } : {}), ...(packFolder ? { '/pack/': packFolder } : {}) });
 const browser = await Browser.start(binary);
 const page = await browser.page(server.url);
@@ -67,6 +68,18 @@ for (const name of names) {
     ok(r.passed > 10 && r.failed === 0 && r.status === 0, JSON.stringify(r));
   });
 }
+
+test('relaxed SIMD: check of every op in f32 and bf16', async () => {
+  const r = await page.value(`(async () => {
+    const { load } = await import('./ambi/ambi.js');
+    const { check } = await import('./ambi/check.js');
+    const { module } = (await load({ relaxed: true })).device;
+    const { lines, ...counts } = await check(['--small', '--quick', '--kernels'], { wasm: '/built/check-relaxed.wasm' });
+    return { module, ...counts, bad: lines.filter((l) => /FAIL/.test(l)).slice(0, 5) };
+  })()`);
+  equal(r.module, 'ambi-relaxed.wasm');
+  ok(r.passed > 10000 && r.failed === 0, JSON.stringify(r));
+});
 
 // ---- packs: the gallery, each entry by its name --------------------------------------------------------------------
 const entries = await page.value(`(async () => {
