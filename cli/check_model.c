@@ -129,7 +129,7 @@ static void check_grads(model_check *k) {
 }
 
 static int check_steps(model_check *k) {
-  double losses[3], v[NUMBERS];
+  double losses[3], v[NUMBERS] = {0};
   if (!make_trainer(k, 0)) return 0;
   int ok = 1;
   for (int i = 0; ok && i < 3; i++) {

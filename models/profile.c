@@ -68,7 +68,7 @@ int64_t profile_step(trainer *r, profile_row **rows, char *err, size_t n) {
     free(t.row);
     return -1;
   }
-  qsort(t.row, (size_t)t.count, sizeof *t.row, by_time);
+  if (t.count) qsort(t.row, (size_t)t.count, sizeof *t.row, by_time);
   *rows = t.row;
   return t.count;
 }

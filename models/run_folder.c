@@ -275,7 +275,7 @@ static int64_t encode(const tokenizer *t, const char *text, int32_t **ids) {
   tokenizer_around(t, &before, &n_before, &after, &n_after);
   if (count < 0 || n_before == 0) return count;
   int32_t *grown = realloc(*ids, (size_t)(count + n_before) * sizeof *grown);
-  if (!grown) return free(*ids), -1;
+  if (!grown) return free(*ids), *ids = NULL, -1;
   memmove(grown + n_before, grown, (size_t)count * sizeof *grown);
   memcpy(grown, before, (size_t)n_before * sizeof *grown);
   *ids = grown;
@@ -308,7 +308,8 @@ int run_sample(generator *g, const tokenizer *t, const char *prompt, int64_t cou
     const int32_t next = sample(logits, tokenizer_size(t) < vocab ? tokenizer_size(t) : vocab, &o, NULL, 0, &r);
     const char *piece = tokenizer_token(t, next, &bytes);
     if (next == tokenizer_eos(t) && i > 0) break;
-    ok = put(out, piece, bytes) && (i + 1 == count || generator_read(g, &next, 1, logits, err, n));
+    ok = put(out, piece, bytes) || (snprintf(err, n, "out of memory"), 0);
+    ok = ok && (i + 1 == count || generator_read(g, &next, 1, logits, err, n));
   }
   free(ids);
   free(logits);

@@ -204,7 +204,7 @@ static void measure(loop *l) {
 }
 
 static int go(loop *l) {
-  double v[NUMBERS];
+  double v[NUMBERS] = {0};
   const int64_t every = l->o.log_every > 0 ? l->o.log_every : 1;
   while (l->step < l->o.steps && !(l->t->hooks.stop && *l->t->hooks.stop)) {
     const int look = (l->step + 1) % every == 0 || l->step + 1 == l->o.steps || l->step == l->first;

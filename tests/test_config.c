@@ -86,15 +86,16 @@ static void test_round_trip(void) {
   if (!CHECK(fd >= 0, "no file")) return;
   close(fd);
   for (int k = 0; k <= LAYER_KINDS; k++) {
-    model_config c = config_usual(k < LAYER_KINDS ? (layer_kind)k : LAYER_MAMBA2, 96, 4, 333), back;
+    model_config c = config_usual(k < LAYER_KINDS ? (layer_kind)k : LAYER_MAMBA2, 96, 4, 333), back = c;
     c.tied = k % 2;
     c.init = 0.1;
     c.eps = 3e-6;
     c.attention.theta = 123456.789;
     c.attention.kv_heads = 1;
     if (k == LAYER_KINDS) c.layer[1] = LAYER_ATTENTION, c.layer[3] = LAYER_MAMBA;
-    CHECK(config_write(path, &c, "float32", err, sizeof err) && config_read(path, &back, err, sizeof err), "%s", err);
-    param_list a, b;
+    const int ok = config_write(path, &c, "float32", err, sizeof err) && config_read(path, &back, err, sizeof err);
+    if (!CHECK(ok, "%s", err)) break;
+    param_list a = {0}, b = {0};
     if (!CHECK(params_list(&c, &a) && params_list(&back, &b), "no memory")) break;
     CHECK(a.count == b.count && a.size == b.size && memcmp(a.param, b.param, (size_t)a.count * sizeof *a.param) == 0,
           "kind %d: other parameters", k);

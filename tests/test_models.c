@@ -77,7 +77,7 @@ static int learn(const run_spec *s, double *losses) {
   const trainer_options o = options_of(s);
   const int64_t count = s->batch * s->length;
   int32_t *tokens = malloc((size_t)count * sizeof *tokens), *targets = malloc((size_t)count * sizeof *targets);
-  double v[NUMBERS];
+  double v[NUMBERS] = {0};
   int ok = make(&m, s) && CHECK(trainer_create(&r, &m, &o, err, sizeof err), "%s: %s", names[s->kind], err);
   for (int64_t i = 0; ok && i < s->steps; i++) {
     losses[i] = 0;

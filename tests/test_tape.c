@@ -54,7 +54,7 @@ static ambi_tensor shaped(int ndim, const int64_t *shape) { return ambi_dense(AM
 /* Rows of the data, (rows, columns), no gradient. */
 static value data(graph *g, int64_t columns) {
   static double all[4 * ROWS * 64];
-  for (int i = 0; i < 4 * ROWS * 64; i++) all[i] = 2 * noise((uint64_t)(777777 + i));
+  for (int i = 0; i < 4 * ROWS * 64; i++) all[i] = 2 * noise(777777 + (uint64_t)i);
   const ambi_tensor s = SHAPE(g->rows, columns);
   return tape_fixed(g->t, &s, (ambi_buf){all + g->first * columns, 0});
 }
@@ -353,7 +353,7 @@ static int64_t all(const graph *g) {
   return n;
 }
 static double *take(const graph *g) {
-  double *out = malloc((size_t)all(g) * sizeof *out), *at = out;
+  double *out = calloc((size_t)all(g) + 1, sizeof *out), *at = out;
   for (int k = 0; k < g->weights; k++) {
     memcpy(at, g->g[k], (size_t)ambi_numel(&g->shape[k]) * sizeof *at);
     at += ambi_numel(&g->shape[k]);
@@ -424,8 +424,7 @@ static void test_accumulate(void) {
     g.dloss = 0.5;
     for (g.first = 0; g.first < 2 * ROWS; g.first += ROWS) gradients(&g, graphs[i].write, ADDS);
     got = take(&g);
-    /* The sequences of a batch are laid out over its rows in two: of the graphs with time only those agree whose rows
-     * are the same sequences, which none are; they are compared with their own sum instead. */
+    /* A graph with time cuts its rows into two sequences: those of half the rows are others. */
     const int timeless =
         graphs[i].write != forms && graphs[i].write != scan && graphs[i].write != ssd && graphs[i].write != attention;
     for (int64_t k = 0; k < all(&g); k++) worst = fmax(worst, fabs(got[k] - want[k]));
