@@ -4,8 +4,11 @@
  * once, keeping the state before every CHUNK steps; then each chunk, the last first, is run ahead again with h and abar
  * of its steps in registers, and back. Chunks end where the tile's steps end, so that nothing comes after the last
  * step, not even a step of d = 0, which an A that is NaN would not survive; the first may begin in the FRONT columns,
- * where all is 0. dh needs what comes later: where time is in parts, scan_ends_back finds the end of each part, as
- * scan_ends does ahead.
+ * where all is 0.
+ *
+ * dh needs what comes later, where time is in parts. Channels that cannot fill a GPU: scan_ends_back finds the end of
+ * each part, as scan_ends does ahead. Channels that fill it, but not a whole number of times: parts are a chain, in
+ * which a block waits for that of the next part and takes dh from it; so the last places are empty for one part only.
  *
  * Sums over the states of a channel (p, du, ddelta) are scattered over its lanes, and the lane with the sum finishes
  * the step. Sums over channels (dB, dC): over the warp by sum_channels, over warps in shared memory, over blocks by
@@ -21,6 +24,7 @@ struct tile {
   float da[2][OWN * 4][THREADS_EACH];     /* dA over time, and what rounding took from it */
   float sums[WARPS][COLUMNS][2 * PAD];    /* dB and dC of each warp */
   float bias[ROWS], skip[ROWS];           /* delta_bias, D */
+  u32 ticket;
   u8 reset[COLUMNS];
 };
 static_assert(sizeof(tile) <= SHARED_BYTES, "as cuda.c counts");
@@ -29,6 +33,16 @@ static_assert(sizeof(tile) <= SHARED_BYTES, "as cuda.c counts");
 inline void touch(const void *p) { /* on its way to the cache */
 #ifndef AMBI_EMULATED
   asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+#endif
+}
+
+inline int load_acquire(const int *p) { /* .. and what was written before it is seen after */
+#ifdef AMBI_EMULATED
+  return *(const volatile int *)p;
+#else
+  int v;
+  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+  return v;
 #endif
 }
 
@@ -104,8 +118,8 @@ inline void run_ahead(const args &a, const block_at &b, const constants &v, cons
 inline void find_state(const args &a, const block_at &b, const constants &v, i64 t, tile &m, float (&h)[OWN][4]) {
   const i64 number = t / TILE;
   if (!HAS(CHUNK_STATE)) {
-    kept_states(STARTS, number / ENDS_TILES, h);
-    if (number % ENDS_TILES) join(h, v, ENDS, SPANS, number - 1);
+    kept_states(STARTS, b, number / ENDS_TILES, h);
+    if (number % ENDS_TILES) join(h, b, v, ENDS, SPANS, number - 1);
     return;
   }
   get_states(a, CHUNK_STATE, b, number / 2, h);
@@ -259,7 +273,7 @@ inline void store_tile(const args &a, const block_at &b, i64 t, const tile &m) {
     const bool is_c = i / PAD % 2;
     float sum = 0;
     for (int w = 0; w < WARPS; w++) sum += m.sums[w][FRONT + step][i % (2 * PAD)];
-    const i64 at = ((i64)blockIdx.x * LENGTH + t + step) * STATES + n;
+    const i64 at = (b.number * LENGTH + t + step) * STATES + n;
     if (t + step >= LENGTH || n >= STATES) continue;
     if (!is_c && HAS(DB)) ((float *)PART_B)[at] = sum;
     if (is_c && HAS(DC)) ((float *)PART_C)[at] = sum;
@@ -275,9 +289,9 @@ inline void add_da(tile &m, const time_sums &sum) {
 }
 
 /* Sums over the block's part of time: (parts, batches, channels, N), (parts, batches, channels) */
-inline void store_sums(const args &a, const block_at &b, const tile &m, const long_sum (&dskip)[LEFT],
+inline void store_sums(const args &a, const block_at &b, i64 part, const tile &m, const long_sum (&dskip)[LEFT],
                        const long_sum (&dbias)[LEFT]) {
-  const i64 first = ((i64)blockIdx.y * BATCHES + b.batch) * CHANNELS + b.first;
+  const i64 first = (part * BATCHES + b.batch) * CHANNELS + b.first;
   for (int i = 0; i < OWN * 4 && HAS(DA); i++) {
     const int n = 4 * b.k + (i % 4 ^ b.twist), row = ROW_OF(b, i / 4);
     if (n < STATES && row < b.count) ((float *)SUM_A)[(first + row) * STATES + n] = m.da[0][i][threadIdx.x];
@@ -331,18 +345,48 @@ inline void backward_tile(const args &a, const block_at &b, const constants &v, 
   store_tile(a, b, t, m);
 }
 
+/* dh after the part, when the block of the next part has it; each element is the same thread's in every part */
+inline void wait_for(const args &a, const block_at &b, i64 parts_done, float (&dh)[OWN][4]) {
+  if (threadIdx.x == 0)
+    while (load_acquire((const int *)DONE + b.number) < parts_done) {
+    }
+  __syncthreads();
+  kept_states(CROSSING, b, 0, dh);
+}
+inline void hand_over(const args &a, const block_at &b, i64 parts_done, const float (&dh)[OWN][4]) {
+  keep_states(CROSSING, b, 0, dh);
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) *((volatile int *)DONE + b.number) = (int)parts_done;
+}
+
+/* Blocks in the order in which they start, the last part of time first: the block that one waits for has started. */
+inline u32 take_ticket(const args &a, tile &m) {
+  if (threadIdx.x == 0) m.ticket = atomicAdd((u32 *)DONE + gridDim.x, 1);
+  __syncthreads();
+  return m.ticket;
+}
+
 KERNEL(scan_backward, THREADS_EACH) {
   DYNAMIC_SHARED(memory);
   tile &m = *(tile *)memory;
-  const block_at b = find_block(a);
+  const u32 ticket = CHAINED ? take_ticket(a, m) : 0;
+  const u32 later = CHAINED ? ticket / gridDim.x : gridDim.y - 1 - blockIdx.y; /* parts after this one */
+  const block_at b = find_block(a, CHAINED ? ticket % gridDim.x : blockIdx.x);
+  const i64 part = gridDim.y - 1 - later;
+  const i64 first = part * PART_TILES * TILE, end = min(LENGTH, first + PART_TILES * TILE);
   const constants v = get_constants(a, b);
-  const i64 first = (i64)blockIdx.y * PART_TILES * TILE, end = min(LENGTH, first + PART_TILES * TILE);
   float dh[OWN][4] = {};
   long_sum dskip[LEFT] = {}, dbias[LEFT] = {};
-  if (gridDim.y == 1) get_states(a, DH_LAST, b, 0, dh);
-  if (gridDim.y > 1) kept_states(STARTS_BACK, 0, dh);
-  for (i64 part = gridDim.y - 1; part > (i64)blockIdx.y; part--) join(dh, v, ENDS_BACK, SPANS_BACK, part - 1);
+  touch_tile(a, b, (end - 1) / TILE * TILE);
   start_rows(a, b, m);
+  if (later > 0 && CHAINED)
+    wait_for(a, b, later, dh);
+  else if (PARTS > 1 && !CHAINED)
+    kept_states(STARTS_BACK, b, 0, dh);
+  else
+    get_states(a, DH_LAST, b, 0, dh);
+  for (i64 p = PARTS - 1; p > part && !CHAINED; p--) join(dh, b, v, ENDS_BACK, SPANS_BACK, p - 1);
   for (i64 t = (end - 1) / TILE * TILE; t >= first; t -= TILE) {
     time_sums sum = {};
     if (t > first) touch_tile(a, b, t - TILE);
@@ -351,18 +395,25 @@ KERNEL(scan_backward, THREADS_EACH) {
     for (int l = 0; l < LEFT; l++) dskip[l].add(sum.dskip[l]), dbias[l].add(sum.dbias[l]);
     __syncthreads();
   }
-  store_sums(a, b, m, dskip, dbias);
-  if (blockIdx.y == 0) put_states(a, DH0, b, 0, dh);
+  if (part > 0 && CHAINED) hand_over(a, b, later + 1, dh);
+  store_sums(a, b, part, m, dskip, dbias);
+  if (part == 0) put_states(a, DH0, b, 0, dh);
 }
 
-/* The state before each part of ENDS_TILES tiles but the first */
+/* The state before each part of ENDS_TILES tiles but the first; and no part of a chain is done */
 KERNEL(scan_fold, THREADS_EACH) {
-  const constants v = get_constants(a, find_block(a));
+  const block_at b = find_block(a, blockIdx.x);
+  if (CHAINED && threadIdx.x == 0) {
+    ((int *)DONE)[b.number] = 0;
+    if (b.number == 0) ((int *)DONE)[gridDim.x] = 0; /* tickets taken */
+  }
+  if (!NEEDS_H || HAS(CHUNK_STATE)) return;
+  const constants v = get_constants(a, b);
   float h[OWN][4];
-  kept_states(STARTS, 0, h);
+  kept_states(STARTS, b, 0, h);
   for (i64 tile = ENDS_TILES; tile * TILE < LENGTH; tile += ENDS_TILES) {
-    join(h, v, ENDS, SPANS, tile - 1);
-    keep_states(STARTS, tile / ENDS_TILES, h);
+    join(h, b, v, ENDS, SPANS, tile - 1);
+    keep_states(STARTS, b, tile / ENDS_TILES, h);
   }
 }
 
@@ -371,14 +422,14 @@ KERNEL(scan_ends_back, THREADS_EACH) {
   DYNAMIC_SHARED(memory);
   steps &m = ((ends_tile *)memory)->in; /* (d, dp) */
   coefficients &c_tile = ((ends_tile *)memory)->k;
-  const block_at b = find_block(a);
+  const block_at b = find_block(a, blockIdx.x);
   const constants v = get_constants(a, b);
   const i64 first = ((i64)blockIdx.y + 1) * PART_TILES * TILE, end = min(LENGTH, first + PART_TILES * TILE);
   float dh[OWN][4] = {}, span[OWN] = {};
   if (end == LENGTH) {
     float dh_last[OWN][4];
     get_states(a, DH_LAST, b, 0, dh_last);
-    keep_states(STARTS_BACK, 0, dh_last);
+    keep_states(STARTS_BACK, b, 0, dh_last);
   }
   load_rows(a, b, m);
   for (i64 t = (end - 1) / TILE * TILE; t >= first; t -= TILE) {
@@ -412,8 +463,8 @@ KERNEL(scan_ends_back, THREADS_EACH) {
     for (int q = 0; q < OWN; q++) span[q] += sum[q];
     __syncthreads();
   }
-  keep_states(ENDS_BACK, blockIdx.y, dh);
-  for (int q = 0; q < OWN; q++) ((float *)SPANS_BACK)[IN_PART(blockIdx.y, q)] = span[q];
+  keep_states(ENDS_BACK, b, blockIdx.y, dh);
+  for (int q = 0; q < OWN; q++) ((float *)SPANS_BACK)[IN_PART(b, blockIdx.y, q)] = span[q];
 }
 
 /* dB or dC of one group, step and state, over the blocks of the group */

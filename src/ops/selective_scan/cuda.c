@@ -125,7 +125,7 @@ static int64_t shared_back(int64_t lanes) {
   const int64_t rows = ROWS * OWN_BACK, threads = 32 * lanes, pad = 4 * lanes, chunks = TILE / CHUNK_BACK;
   const int64_t at = rows * (COLUMNS + 1) * 16, coefficients = 2 * 4 * (COLUMNS * pad + 4) * 4;
   const int64_t kept = chunks * OWN_BACK * threads * 16, da = 2 * OWN_BACK * 4 * threads * 4;
-  const int64_t sums = lanes * COLUMNS * 2 * pad * 4 + 2 * rows * 4 + COLUMNS;
+  const int64_t sums = lanes * COLUMNS * 2 * pad * 4 + 2 * rows * 4 + 4 + COLUMNS;
   return at + coefficients + kept + da + ceil_div(sums, 16) * 16;
 }
 
@@ -156,6 +156,15 @@ static int64_t tiles_in_part(const scan_recipe *r, int64_t warps) {
   if (parts > MOST) parts = MOST;
   if (parts < 2) return tiles;
   const int64_t each = ceil_div(ceil_div(tiles, parts), 2) * 2; /* whole chunks of 64 */
+  return each < LEAST ? LEAST : each;
+}
+
+/* .. or into the parts of a chain where channels fill it, but not a whole number of times; 0: no chain. */
+static int64_t tiles_in_chain(const scan_recipe *r, int64_t blocks) {
+  enum { PLACES = 264, ENOUGH = 8 * PLACES, LEAST = 4 }; /* blocks that a large GPU holds; blocks; tiles in a part */
+  const int64_t tiles = ceil_div(r->length, TILE), parts = blocks > 0 ? ENOUGH / blocks : 0;
+  if (blocks < PLACES || parts < 2 || tiles <= LEAST) return 0;
+  const int64_t each = ceil_div(ceil_div(tiles, parts), 2) * 2;
   return each < LEAST ? LEAST : each;
 }
 
@@ -194,7 +203,7 @@ static void plan_forward(cuda_plan *k) {
 }
 
 /* The state before each tile, unless forward left every other one: STARTS, ENDS, SPANS */
-static void plan_states(cuda_plan *k, int64_t blocks, int64_t lanes) {
+static void plan_states(cuda_plan *k, int64_t blocks, int64_t lanes, bool chained) {
   const scan_recipe *r = scan(k->p);
   const bool find = r->needs_h && !reads_slot(k->p, CHUNK_STATE);
   enum { ENDS_TILES = 8 };
@@ -204,15 +213,17 @@ static void plan_states(cuda_plan *k, int64_t blocks, int64_t lanes) {
   reals(k, "STARTS", find, 4 * parts * each);
   reals(k, "ENDS", find, 4 * tiles * each);
   reals(k, "SPANS", find, tiles * each);
-  if (!find) return;
-  cuda_launch(k, "scan_ends", blocks, parts, (int)(32 * lanes), 1, shared_ends(lanes, OWN_BACK));
-  cuda_launch(k, "scan_fold", blocks, 1, (int)(32 * lanes), 1, 0);
+  if (find) cuda_launch(k, "scan_ends", blocks, parts, (int)(32 * lanes), 1, shared_ends(lanes, OWN_BACK));
+  if (find || chained) cuda_launch(k, "scan_fold", blocks, 1, (int)(32 * lanes), 1, 0);
 }
 
-/* The gradient of the state after each part of time but the last */
-static void plan_ends_back(cuda_plan *k, int64_t blocks, int64_t lanes, int64_t parts) {
-  const bool find = parts > 1;
+/* The gradient of the state after each part of time but the last: found before, or handed from block to block */
+static void plan_ends_back(cuda_plan *k, int64_t blocks, int64_t lanes, int64_t parts, bool chained) {
+  const bool find = parts > 1 && !chained;
   const int64_t each = OWN_BACK * blocks * 32 * lanes;
+  cuda_number(k, "CHAINED", chained);
+  cuda_workspace(k, "DONE", chained ? (uint64_t)(blocks + 1) * sizeof(int) : 0);
+  reals(k, "CROSSING", chained, 4 * each);
   reals(k, "STARTS_BACK", find, 4 * each);
   reals(k, "ENDS_BACK", find, 4 * (parts - 1) * each);
   reals(k, "SPANS_BACK", find, (parts - 1) * each);
@@ -225,10 +236,11 @@ static void plan_backward(cuda_plan *k) {
   const int64_t lanes = lanes_for(r), shared = shared_back(lanes);
   say_tiles(k, lanes, OWN_BACK);
   k->last = selective_scan_backward_cu;
-  const int64_t blocks = split_channels(k, ROWS * OWN_BACK).blocks, each = tiles_in_part(r, OWN_BACK * blocks * lanes);
+  const int64_t blocks = split_channels(k, ROWS * OWN_BACK).blocks, chain = tiles_in_chain(r, blocks);
+  const int64_t each = chain ? chain : tiles_in_part(r, OWN_BACK * blocks * lanes);
   const int64_t parts = ceil_div(r->length, each * TILE), sums = parts * r->batches * r->channels;
   const int64_t groups = blocks * r->length * r->states;
-  k->variant = parts > 1 ? "tiles, time in parts" : "tiles";
+  k->variant = chain ? "tiles, time in a chain" : parts > 1 ? "tiles, time in parts" : "tiles";
   cuda_number(k, "PART_TILES", each);
   cuda_number(k, "PARTS", parts);
   cuda_fix(k, "SHARED_BYTES", shared);
@@ -237,8 +249,8 @@ static void plan_backward(cuda_plan *k) {
   reals(k, "SUM_A", writes_slot(p, GRAD(A)), sums * r->states);
   reals(k, "SUM_D", writes_slot(p, GRAD(D)), sums);
   reals(k, "SUM_BIAS", writes_slot(p, GRAD(DELTA_BIAS)), sums);
-  plan_states(k, blocks, lanes);
-  plan_ends_back(k, blocks, lanes, parts);
+  plan_states(k, blocks, lanes, chain > 0);
+  plan_ends_back(k, blocks, lanes, parts, chain > 0);
   cuda_launch(k, "scan_backward", blocks, parts, (int)(32 * lanes), 1, shared);
   plan_sums(k);
 }

@@ -79,14 +79,14 @@ inline void scan_tile(const block_at &b, const constants &v, tile &m, float (&h)
 
 KERNEL(scan_forward, THREADS_EACH) {
   __shared__ tile m;
-  const block_at b = find_block(a);
+  const block_at b = find_block(a, blockIdx.x);
   const constants v = get_constants(a, b);
   const i64 first = (i64)blockIdx.y * ENDS_TILES * TILE, end = min(LENGTH, first + ENDS_TILES * TILE);
   float h[OWN][4] = {};
   pieces next = {};
   if (gridDim.y == 1) get_states(a, H0, b, 0, h);
-  if (gridDim.y > 1) kept_states(STARTS, 0, h);
-  for (int part = 0; part < (int)blockIdx.y; part++) join(h, v, ENDS, SPANS, part);
+  if (gridDim.y > 1) kept_states(STARTS, b, 0, h);
+  for (int part = 0; part < (int)blockIdx.y; part++) join(h, b, v, ENDS, SPANS, part);
   load_rows(a, b, m.in);
   load_tile(a, b, first, next);
   for (i64 t = first; t < end; t += TILE) {

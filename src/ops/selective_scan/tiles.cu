@@ -40,6 +40,7 @@ inline float fast_silu(float z) { return v_max(z, -1e30f) * fast_sigmoid(z); }
 
 /* ---- the channels of a block, and the thread's own --------------------------------------------------------------- */
 struct block_at {
+  i64 number;
   i64 batch, first;
   int count;       /* of ROWS channels, so many are there */
   int row, k;      /* the thread's first channel; its states are from 4k on */
@@ -49,10 +50,11 @@ struct block_at {
 
 #define ROW_OF(b, q) ((b).row + ((q) ^ (b).swap) * WIDE) /* its channel q */
 
-inline block_at find_block(const args &a) {
-  const i64 in_batch = blockIdx.x % PER_BATCH, in_set = in_batch % PER_SET * ROWS;
+inline block_at find_block(const args &a, i64 number) {
+  const i64 in_batch = number % PER_BATCH, in_set = in_batch % PER_SET * ROWS;
   block_at b;
-  b.batch = blockIdx.x / PER_BATCH;
+  b.number = number;
+  b.batch = number / PER_BATCH;
   b.first = in_batch / PER_SET * TOGETHER + in_set;
   b.count = (int)min((i64)ROWS, TOGETHER - in_set);
   b.row = threadIdx.x / 32 * WIDE * OWN + threadIdx.x % WIDE;
@@ -266,21 +268,22 @@ inline void scatter_sums(float (&v)[COUNT]) {
  * tiles. SPANS: the sum of d up to there, over which a state decays by exp(A sum d); infinite where the state was
  * forgotten on the way. STARTS: h0, which the last part may overwrite with h_last; backward: the state before each part
  * (scan_fold).                                                                                                     */
-#define IN_PART(part, q) ((((i64)(part)*gridDim.x + blockIdx.x) * THREADS_EACH + threadIdx.x) * OWN + (q))
+#define IN_PART(b, part, q) ((((i64)(part)*gridDim.x + (b).number) * THREADS_EACH + threadIdx.x) * OWN + (q))
 
-inline void keep_states(char *at, i64 part, const float (&h)[OWN][4]) {
-  for (int q = 0; q < OWN; q++) ((float4 *)at)[IN_PART(part, q)] = make_float4(h[q][0], h[q][1], h[q][2], h[q][3]);
+inline void keep_states(char *at, const block_at &b, i64 part, const float (&h)[OWN][4]) {
+  for (int q = 0; q < OWN; q++) ((float4 *)at)[IN_PART(b, part, q)] = make_float4(h[q][0], h[q][1], h[q][2], h[q][3]);
 }
-inline void kept_states(const char *at, i64 part, float (&h)[OWN][4]) {
-  for (int q = 0; q < OWN; q++) take(h[q], (const float *)at + 4 * IN_PART(part, q));
+inline void kept_states(const char *at, const block_at &b, i64 part, float (&h)[OWN][4]) {
+  for (int q = 0; q < OWN; q++) take(h[q], (const float *)at + 4 * IN_PART(b, part, q));
 }
 
 /* The state (or its gradient) after a part, given that before */
-inline void join(float (&h)[OWN][4], const constants &v, const char *ends, const char *spans, i64 part) {
+inline void join(float (&h)[OWN][4], const block_at &b, const constants &v, const char *ends, const char *spans,
+                 i64 part) {
   float end[OWN][4];
-  kept_states(ends, part, end);
+  kept_states(ends, b, part, end);
   for (int q = 0; q < OWN; q++) {
-    const float span = ((const float *)spans)[IN_PART(part, q)];
+    const float span = ((const float *)spans)[IN_PART(b, part, q)];
     for (int j = 0; j < 4; j++) {
       const float decays = span == INFINITY ? 0.0f : fast_pow2(v.a2[q][j] * span);
       h[q][j] = h[q][j] == 0.0f ? end[q][j] : decays * h[q][j] + end[q][j];
@@ -306,9 +309,9 @@ inline void stage_steps(const args &a, const block_at &b, i64 t, const float (&d
   stage_resets(a, b, t, to.reset);
 }
 
-inline void keep_end(const args &a, i64 at, const float (&h)[OWN][4], const float (&span)[OWN]) {
-  keep_states(ENDS, at, h);
-  for (int q = 0; q < OWN; q++) ((float *)SPANS)[IN_PART(at, q)] = span[q];
+inline void keep_end(const args &a, const block_at &b, i64 at, const float (&h)[OWN][4], const float (&span)[OWN]) {
+  keep_states(ENDS, b, at, h);
+  for (int q = 0; q < OWN; q++) ((float *)SPANS)[IN_PART(b, at, q)] = span[q];
 }
 
 /* The shared memory of scan_ends: dynamic, as that of a text's kernels is not added up then */
@@ -323,14 +326,14 @@ KERNEL(scan_ends, THREADS_EACH) {
   DYNAMIC_SHARED(memory);
   steps &m = ((ends_tile *)memory)->in;
   coefficients &b_tile = ((ends_tile *)memory)->k;
-  const block_at b = find_block(a);
+  const block_at b = find_block(a, blockIdx.x);
   const constants v = get_constants(a, b);
   const i64 first = (i64)blockIdx.y * ENDS_TILES * TILE, end = min(LENGTH, first + ENDS_TILES * TILE);
   float h[OWN][4] = {}, delta[EACH][8] = {}, u[EACH][8] = {}, bc[8] = {}, span[OWN] = {};
   if (blockIdx.y == 0) {
     float h0[OWN][4];
     get_states(a, H0, b, 0, h0);
-    keep_states(STARTS, 0, h0);
+    keep_states(STARTS, b, 0, h0);
   }
   load_rows(a, b, m);
   load_pieces(a, DELTA, b, first, delta), load_pieces(a, U, b, first, u), load_coefficients(a, b, first, bc);
@@ -354,7 +357,7 @@ KERNEL(scan_ends, THREADS_EACH) {
       }
     }
     for (int q = 0; q < OWN; q++) span[q] += sum[q];
-    if (BACKWARD || next >= end) keep_end(a, BACKWARD ? t / TILE : blockIdx.y, h, span);
+    if (BACKWARD || next >= end) keep_end(a, b, BACKWARD ? t / TILE : blockIdx.y, h, span);
     __syncthreads();
   }
 }
