@@ -46,15 +46,23 @@ inline int load_acquire(const int *p) { /* .. and what was written before it is 
 #endif
 }
 
-inline void touch_pieces(const args &a, int s, const block_at &b, i64 t) {
-  for (int i = 0; i < EACH && HAS(s); i++) {
-    const piece p = piece_of(i);
-    if (piece_left(a, b, p, t) > 0) touch(AT(s) + piece_offset(a, s, b, p, t) * bytes_of(DTYPE(s)));
+/* A slot's part of a tile: sectors of 32 bytes */
+inline void touch_slot(const args &a, int s, const block_at &b, i64 t) {
+  if (!HAS(s)) return;
+  const int per = 32 / bytes_of(DTYPE(s)), across = (CHANNEL_DENSE ? ROWS : TILE) / per;
+  const char *first =
+      AT(s) + (b.batch * BATCH_STRIDE(s) + b.first * CHANNEL_STRIDE(s) + t * STEP_STRIDE(s)) * (32 / per);
+#pragma unroll
+  for (int k = 0; k < ROWS * TILE / per; k += THREADS_EACH) {
+    const int p = k + threadIdx.x, along = p % across * per, line = p / across;
+    const int row = CHANNEL_DENSE ? along : line, step = CHANNEL_DENSE ? line : along;
+    if (row < b.count && t + step < LENGTH)
+      touch(first + (row * CHANNEL_STRIDE(s) + step * STEP_STRIDE(s)) * (32 / per));
   }
 }
 
 inline void touch_tile(const args &a, const block_at &b, i64 t) {
-  touch_pieces(a, DELTA, b, t), touch_pieces(a, U, b, t), touch_pieces(a, Z, b, t), touch_pieces(a, DY, b, t);
+  touch_slot(a, DELTA, b, t), touch_slot(a, U, b, t), touch_slot(a, Z, b, t), touch_slot(a, DY, b, t);
 }
 
 inline void load_piece(const args &a, int s, const block_at &b, const piece &p, i64 t, float (&r)[8]) {
@@ -75,27 +83,39 @@ inline float4 step_of(const args &a, float d, float u, float dy, float z) {
   return make_float4(d, u, dy * gate, dy * (s + gate * (1.0f - s)));
 }
 
+/* What a tile is made of, as the thread loads it */
+struct pieces {
+  float delta[EACH][8], u[EACH][8], z[EACH][8], dy[EACH][8], coefficients[8];
+};
+inline void load_tile(const args &a, const block_at &b, i64 t, pieces &x) {
+  if (whole_tile(a, b, t)) {
+    load_whole(a, DELTA, b, t, x.delta), load_whole(a, U, b, t, x.u), load_whole(a, Z, b, t, x.z);
+    load_whole(a, DY, b, t, x.dy), load_whole_coefficients(a, b, t, x.coefficients);
+    return;
+  }
+  load_pieces(a, DELTA, b, t, x.delta), load_pieces(a, U, b, t, x.u), load_pieces(a, Z, b, t, x.z);
+  load_pieces(a, DY, b, t, x.dy), load_coefficients(a, b, t, x.coefficients);
+}
+
 /* The whole tile at step t, or only what states need */
 inline void stage_tile(const args &a, const block_at &b, i64 t, bool states_only, tile &m) {
+  pieces x = {};
+  load_tile(a, b, t, x);
+#pragma unroll
   for (int i = 0; i < EACH; i++) {
     const piece p = piece_of(i);
     const int left = (int)min(piece_left(a, b, p, t), 8ll);
-    float delta[8], u[8], z[8], dy[8];
-    load_piece(a, DELTA, b, p, t, delta), load_piece(a, U, b, p, t, u);
-    if (!states_only) load_piece(a, Z, b, p, t, z), load_piece(a, DY, b, p, t, dy);
     for (int e = 0; e < 8; e++) {
       const int row = PIECE_ROW(p, e);
-      const float d = step_size(a, delta[e], m.bias[row], e < left);
+      const float d = step_size(a, x.delta[i][e], m.bias[row], e < left);
       float4 &to = m.at[row][FRONT + PIECE_STEP(p, e)];
       if (states_only)
-        *(float2 *)&to = make_float2(d, u[e]);
+        *(float2 *)&to = make_float2(d, x.u[i][e]);
       else
-        to = step_of(a, d, u[e], dy[e], z[e]);
+        to = step_of(a, d, x.u[i][e], x.dy[i][e], x.z[i][e]);
     }
   }
-  float bc[8] = {};
-  load_coefficients(a, b, t, bc);
-  stage_coefficients(a, b, t, bc, &m.b, states_only ? 0 : &m.c);
+  stage_coefficients(a, b, t, x.coefficients, &m.b, states_only ? 0 : &m.c);
   stage_resets(a, b, t, m.reset + FRONT);
 }
 
@@ -196,49 +216,73 @@ struct state_sums {
   float p[SUMS], s[SUMS], dd[SUMS];
 };
 
+/* .. and of those, the steps that this lane finishes */
+struct my_steps {
+  float4 in[LEFT];
+};
+inline void read_mine(const block_at &b, const tile &m, int t, my_steps &to) {
+  for (int l = 0; l < LEFT; l++) to.in[l] = m.at[MY_ROW(b, l)][t + MY_STEP(b, l)];
+}
+
 /* du = D dp + d s;  ddelta = (dd + u s) sigmoid(delta + bias);  dz = p dy silu'(z);  dD, ddelta_bias += */
-inline void finish_steps(const args &a, const block_at &b, tile &m, int t, state_sums &of, time_sums &sum) {
+inline void finish_steps(const args &a, const block_at &b, tile &m, int t, const my_steps &mine, state_sums &of,
+                         time_sums &sum) {
   if (HAS(DZ)) scatter_sums<SUMS>(of.p);
   scatter_sums<SUMS>(of.s);
   scatter_sums<SUMS>(of.dd);
   for (int l = 0; l < LEFT; l++) {
     const float skip = m.skip[MY_ROW(b, l)];
-    float4 &at = m.at[MY_ROW(b, l)][t + MY_STEP(b, l)];
-    const float d = at.x, u = at.y, dp = at.z;
+    const float d = mine.in[l].x, u = mine.in[l].y, dp = mine.in[l].z, slope = mine.in[l].w;
     float ddelta = of.dd[l] * K(0.69314718055994531) + u * of.s[l];
     if (SOFTPLUS) ddelta *= -m_expm1(-d); /* sigmoid(x) = 1 - e^-softplus(x) */
     sum.dskip[l] += dp * u;
     sum.dbias[l] += ddelta;
-    at = make_float4(skip * dp + d * of.s[l], ddelta, 0.0f, HAS(DZ) ? (of.p[l] + skip * u) * at.w : 0.0f);
+    m.at[MY_ROW(b, l)][t + MY_STEP(b, l)] =
+        make_float4(skip * dp + d * of.s[l], ddelta, 0.0f, HAS(DZ) ? (of.p[l] + skip * u) * slope : 0.0f);
   }
+}
+
+/* What one step of the way back reads. The step before is read before this one's sums are written, as the compiler
+ * would not know that they lie elsewhere. */
+struct step_back {
+  float b[4], c[4];
+  float4 in[OWN];
+};
+inline void read_step(const block_at &b, const tile &m, int t, step_back &to) {
+  take_coefficients(to.b, m.b, b, t);
+  take_coefficients(to.c, m.c, b, t);
+  for (int q = 0; q < OWN; q++) to.in[q] = m.at[ROW_OF(b, q)][t];
 }
 
 /* dh from after the chunk to before it */
 inline void run_back(const args &a, const block_at &b, const constants &v, tile &m, int chunk, int first,
                      const history &x, float (&dh)[OWN][4], time_sums &sum) {
   state_sums of;
+  my_steps mine;
+  step_back next;
+  read_step(b, m, first + CHUNK - 1, next);
 #pragma unroll
   for (int i = CHUNK - 1; i >= 0; i--) {
     const int t = first + i;
     const bool reset = HAS(SEQ_IDX) && m.reset[t];
-    float bt[4], ct[4], db[4] = {}, dc[4] = {};
-    take_coefficients(bt, m.b, b, t);
-    take_coefficients(ct, m.c, b, t);
+    const step_back now = next;
+    float db[4] = {}, dc[4] = {};
+    if (i > 0) read_step(b, m, t - 1, next);
+    if ((i + 1) % TOGETHER_STEPS == 0) read_mine(b, m, t + 1 - TOGETHER_STEPS, mine);
 #pragma unroll
     for (int q = 0; q < OWN; q++) {
-      const float4 in = m.at[ROW_OF(b, q)][t];
-      const float d = in.x, du = in.x * in.y, dp = in.z;
+      const float d = now.in[q].x, du = now.in[q].x * now.in[q].y, dp = now.in[q].z;
       float before[4], p = 0, s = 0, dd = 0;
       if (i > 0)
         for (int j = 0; j < 4; j++) before[j] = x.h[i > 0 ? i - 1 : 0][q][j];
       else
         take(before, (const float *)&m.kept[chunk][q][threadIdx.x]);
       for (int j = 0; j < 4; j++) {
-        const float g = dh[q][j] + ct[j] * dp;
+        const float g = dh[q][j] + now.c[j] * dp;
         dc[j] += dp * x.h[i][q][j];
         db[j] += g * du;
-        if (HAS(DZ)) p += ct[j] * x.h[i][q][j];
-        s += g * bt[j];
+        if (HAS(DZ)) p += now.c[j] * x.h[i][q][j];
+        s += g * now.b[j];
         dh[q][j] = g * x.abar[i][q][j];
         if (reset) dh[q][j] = 0; /* what was before does not matter */
         const float gh = dh[q][j] * before[j];
@@ -249,16 +293,39 @@ inline void run_back(const args &a, const block_at &b, const constants &v, tile 
       of.p[at] = p, of.s[at] = s, of.dd[at] = dd;
     }
     if (HAS(DB) || HAS(DC)) sum_channels(b, db, dc, m.sums[threadIdx.x / 32][t]);
-    if (i % TOGETHER_STEPS == 0) finish_steps(a, b, m, t, of, sum);
+    if (i % TOGETHER_STEPS == 0) finish_steps(a, b, m, t, mine, of, sum);
   }
 }
 
 /* ---- storing ----------------------------------------------------------------------------------------------------- */
-inline void store_piece(const args &a, int s, const block_at &b, const piece &p, i64 t, float (&r)[8]) {
-  if (HAS(s)) put_some<8>(DTYPE(s), ADDS(s), AT(s), piece_offset(a, s, b, p, t), r, piece_left(a, b, p, t));
+/* dB and dC of the block's channels: a thread has one state of either, and every fourth step */
+inline void store_groups(const args &a, const block_at &b, i64 t, const tile &m) {
+  enum { APART = THREADS_EACH / (2 * PAD) };
+  const int column = threadIdx.x % (2 * PAD), n = column % PAD, first = threadIdx.x / (2 * PAD);
+  const bool is_c = column >= PAD, wanted = n < STATES && (is_c ? HAS(DC) : HAS(DB));
+  const int count = (int)min((i64)TILE, LENGTH - t);
+  float *to = (float *)(is_c ? PART_C : PART_B) + (b.number * LENGTH + t + first) * STATES + n;
+#pragma unroll
+  for (int i = 0; i < TILE / APART; i++) {
+    const int step = first + i * APART;
+    float sum = 0;
+    for (int w = 0; w < WARPS; w++) sum += m.sums[w][FRONT + step][column];
+    if (wanted && step < count) to[i * APART * STATES] = sum;
+  }
+}
+
+inline void store_piece(const args &a, int s, const block_at &b, const piece &p, i64 t, bool whole, float (&r)[8]) {
+  if (!HAS(s)) return;
+  const i64 at = piece_offset(a, s, b, p, t);
+  if (whole && !ADDS(s))
+    store_all<8, true>(DTYPE(s), AT(s), at, r);
+  else
+    put_some<8>(DTYPE(s), ADDS(s), AT(s), at, r, piece_left(a, b, p, t));
 }
 
 inline void store_tile(const args &a, const block_at &b, i64 t, const tile &m) {
+  const bool whole = whole_tile(a, b, t);
+#pragma unroll
   for (int i = 0; i < EACH; i++) {
     const piece p = piece_of(i);
     float du[8], ddelta[8], dz[8];
@@ -266,18 +333,10 @@ inline void store_tile(const args &a, const block_at &b, i64 t, const tile &m) {
       const float4 x = m.at[PIECE_ROW(p, e)][FRONT + PIECE_STEP(p, e)];
       du[e] = x.x, ddelta[e] = x.y, dz[e] = x.w;
     }
-    store_piece(a, DU, b, p, t, du), store_piece(a, DDELTA, b, p, t, ddelta), store_piece(a, DZ, b, p, t, dz);
+    store_piece(a, DU, b, p, t, whole, du), store_piece(a, DDELTA, b, p, t, whole, ddelta);
+    store_piece(a, DZ, b, p, t, whole, dz);
   }
-  for (int i = threadIdx.x; i < TILE * 2 * PAD && (HAS(DB) || HAS(DC)); i += THREADS_EACH) {
-    const int step = i / (2 * PAD), n = i % PAD;
-    const bool is_c = i / PAD % 2;
-    float sum = 0;
-    for (int w = 0; w < WARPS; w++) sum += m.sums[w][FRONT + step][i % (2 * PAD)];
-    const i64 at = (b.number * LENGTH + t + step) * STATES + n;
-    if (t + step >= LENGTH || n >= STATES) continue;
-    if (!is_c && HAS(DB)) ((float *)PART_B)[at] = sum;
-    if (is_c && HAS(DC)) ((float *)PART_C)[at] = sum;
-  }
+  if (HAS(DB) || HAS(DC)) store_groups(a, b, t, m);
 }
 
 inline void add_da(tile &m, const time_sums &sum) {

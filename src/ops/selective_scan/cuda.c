@@ -168,6 +168,21 @@ static int64_t tiles_in_chain(const scan_recipe *r, int64_t blocks) {
   return each < LEAST ? LEAST : each;
 }
 
+/* Whether pieces of 8 lie at multiples of 16 bytes, if tensors begin there and B and C are of one dtype */
+static bool pieces_even(const problem *p, bool by_steps, bool by_states) {
+  static const int slots[] = {AMBI_SCAN_U, AMBI_SCAN_DELTA, AMBI_SCAN_Z, AMBI_SCAN_Y, B, C};
+  const scan_recipe *r = scan(p);
+  bool even = (by_steps || by_states) && p->t[B].dtype == p->t[C].dtype && (steps_dense(p) || r->together % 8 == 0);
+  for (int i = 0; i < 12 && even; i++) {
+    const int s = i < 6 ? slots[i] : GRAD(slots[i - 6]);
+    const scan_strides *of = &r->stride[s];
+    if (!(reads_slot(p, s) || writes_slot(p, s)) || s == GRAD(B) || s == GRAD(C)) continue;
+    const int64_t row = s == B || s == C ? (by_steps ? of->n : of->l) : steps_dense(p) ? of->d : of->l;
+    even = (of->b | of->g | row) * (int64_t)dtype_bytes(p->t[s].dtype) % 16 == 0;
+  }
+  return even;
+}
+
 /* The dtype of both B and C, if it has 16 bits and tiles keep it */
 static int64_t half_coefficients(const problem *p) {
   const ambi_dtype t = p->t[B].dtype;
@@ -182,7 +197,11 @@ static void say_tiles(cuda_plan *k, int64_t lanes, int64_t own) {
   cuda_fix(k, "HALF_COEFFICIENTS", half_coefficients(k->p));
   cuda_fix(k, "ENDS_BYTES", shared_ends(lanes, own));
   cuda_fix(k, "CHANNEL_DENSE", !steps_dense(k->p));
-  cuda_fix(k, "STEPS_DENSE", (r->constant_b || b->l == 1) && (r->constant_c || c->l == 1));
+  const bool by_steps = (r->constant_b || b->l == 1) && (r->constant_c || c->l == 1);
+  const bool by_states = !by_steps && lanes > 1 && (r->constant_b || b->n == 1) && (r->constant_c || c->n == 1);
+  cuda_fix(k, "STEPS_DENSE", by_steps);
+  cuda_fix(k, "STATES_DENSE", by_states);
+  cuda_fix(k, "EVEN", reads_slot(k->p, B) && reads_slot(k->p, C) && pieces_even(k->p, by_steps, by_states));
   cuda_part(k, selective_scan_tiles_cu);
 }
 

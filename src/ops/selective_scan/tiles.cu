@@ -112,11 +112,13 @@ inline constants get_constants(const args &a, const block_at &b) {
 struct piece {
   int row, step;
 };
+/* Two threads have a sector of 32 bytes; the next two another row (or step), in other banks of the tile. */
 inline piece piece_of(int i) {
-  const int p = threadIdx.x + i * THREADS_EACH;
+  const int p = threadIdx.x + i * THREADS_EACH, lines = CHANNEL_DENSE ? TILE : ROWS;
+  const int line = p / 2 % lines, along = (p / 2 / lines * 2 + p % 2) * 8;
   piece at;
-  at.row = CHANNEL_DENSE ? p % (ROWS / 8) * 8 : p / (TILE / 8);
-  at.step = CHANNEL_DENSE ? p / (ROWS / 8) : p % (TILE / 8) * 8;
+  at.row = CHANNEL_DENSE ? along : line;
+  at.step = CHANNEL_DENSE ? line : along;
   return at;
 }
 #define HAS_PIECE(i)     (PIECES >= THREADS_EACH || threadIdx.x < PIECES)
@@ -140,21 +142,52 @@ inline void load_pieces(const args &a, int s, const block_at &b, i64 t, float (&
   }
 }
 
-/* ---- B and C: a piece is 8 steps of a state, and each thread has one, B before C --------------------------------- */
+/* ---- B and C: a piece is 8 steps of a state, or 8 states of a step; each thread has one, B before C ---------------
+ */
 inline i64 group_offset(const args &a, int s, const block_at &b, i64 n, i64 t) {
   const i64 group = s == B ? b.group_b : b.group_c;
   return b.batch * BATCH_STRIDE(s) + group * GROUP_STRIDE(s) + n * STATE_STRIDE(s) + t * STEP_STRIDE(s);
 }
 
+struct coefficient_piece {
+  int n, step;
+  bool is_c;
+};
+inline coefficient_piece my_coefficients() {
+  const int p = threadIdx.x % (THREADS_EACH / 2), across = STATES_DENSE ? PAD / 8 : PAD;
+  coefficient_piece at;
+  at.n = STATES_DENSE ? p % across * 8 : p % across;
+  at.step = STATES_DENSE ? p / across : p / across * 8;
+  at.is_c = threadIdx.x >= THREADS_EACH / 2;
+  return at;
+}
+
 inline void load_coefficients(const args &a, const block_at &b, i64 t, float (&r)[8]) {
-  const int p = threadIdx.x % (THREADS_EACH / 2), n = p / (TILE / 8), step = p % (TILE / 8) * 8;
-  const i64 left = n < STATES ? LENGTH - t - step : 0;
-  if (!STEPS_DENSE) return;
-  if (threadIdx.x < THREADS_EACH / 2) {
-    if (HAS(B) && !CONSTANT_B) load_some<8>(r, DTYPE(B), AT(B), group_offset(a, B, b, n, t + step), left);
+  const coefficient_piece at = my_coefficients();
+  const i64 steps = LENGTH - t - at.step, states = STATES - at.n;
+  const i64 left = STATES_DENSE ? (steps > 0 ? states : 0) : states > 0 ? steps : 0;
+  if (!STEPS_DENSE && !STATES_DENSE) return;
+  if (!at.is_c) {
+    if (HAS(B) && !CONSTANT_B) load_some<8>(r, DTYPE(B), AT(B), group_offset(a, B, b, at.n, t + at.step), left);
   } else {
-    if (HAS(C) && !CONSTANT_C) load_some<8>(r, DTYPE(C), AT(C), group_offset(a, C, b, n, t + step), left);
+    if (HAS(C) && !CONSTANT_C) load_some<8>(r, DTYPE(C), AT(C), group_offset(a, C, b, at.n, t + at.step), left);
   }
+}
+
+/* Whether a tile at step t is whole, in channels, steps and states, and its pieces at multiples of 16 bytes */
+inline bool whole_tile(const args &a, const block_at &b, i64 t) {
+  return EVEN && a.aligned && STATES == PAD && b.count == ROWS && t + TILE <= LENGTH;
+}
+/* .. then nothing is to be asked, and all loads are under way at once. */
+inline void load_whole(const args &a, int s, const block_at &b, i64 t, float (&r)[EACH][8]) {
+#pragma unroll
+  for (int i = 0; i < EACH; i++)
+    if (HAS(s)) load_all<8, true>(r[i], DTYPE(s), AT(s), piece_offset(a, s, b, piece_of(i), t));
+}
+inline void load_whole_coefficients(const args &a, const block_at &b, i64 t, float (&r)[8]) {
+  const coefficient_piece at = my_coefficients();
+  const i64 of_b = group_offset(a, B, b, at.n, t + at.step), of_c = group_offset(a, C, b, at.n, t + at.step);
+  load_all<8, true>(r, DTYPE(B), at.is_c ? AT(C) : AT(B), at.is_c ? of_c : of_b); /* EVEN: of one dtype */
 }
 
 inline void take(float (&v)[4], const float *from) {
@@ -183,15 +216,26 @@ inline void set_coefficient(coefficients &to, int step, int n, float v) {
 #endif
   }
 }
+/* 8 states of a step */
+inline void set_states(coefficients &to, int step, int n, const float (&v)[8]) {
+#if HALF_COEFFICIENTS
+  for (int e = 0; e < 8; e++) set_coefficient(to, step, n + e, v[e]);
+#else
+  for (int x = 0; x < TWISTS; x++)
+    for (int e = 0; e < 8; e += 4)
+      *(float4 *)&to.at[x][(BEFORE + step) * PAD + n + e] =
+          make_float4(v[e + (0 ^ x)], v[e + (1 ^ x)], v[e + (2 ^ x)], v[e + (3 ^ x)]);
+#endif
+}
 inline void stage_coefficients(const args &a, const block_at &b, i64 t, const float (&r)[8], coefficients *to_b,
                                coefficients *to_c) {
   const bool has_b = HAS(B) && !CONSTANT_B && to_b, has_c = HAS(C) && !CONSTANT_C && to_c;
-#if STEPS_DENSE
-  const int p = threadIdx.x % (THREADS_EACH / 2), n = p / (TILE / 8), step = p % (TILE / 8) * 8;
-  if (threadIdx.x < THREADS_EACH / 2)
-    for (int e = 0; e < 8 && has_b; e++) set_coefficient(*to_b, step + e, n, r[e]);
-  else
-    for (int e = 0; e < 8 && has_c; e++) set_coefficient(*to_c, step + e, n, r[e]);
+#if STEPS_DENSE || STATES_DENSE
+  const coefficient_piece at = my_coefficients();
+  if (at.is_c ? !has_c : !has_b) return;
+  coefficients &to = at.is_c ? *to_c : *to_b;
+  if (STATES_DENSE) set_states(to, at.step, at.n, r);
+  for (int e = 0; e < 8 && !STATES_DENSE; e++) set_coefficient(to, at.step + e, at.n, r[e]);
 #else
   for (int i = threadIdx.x; i < TILE * PAD; i += THREADS_EACH) {
     const int n = i % PAD, step = i / PAD;
