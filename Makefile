@@ -6,7 +6,7 @@ CMAKE_FLAGS ?=
 STAGES      ?=
 export JOBS
 
-.PHONY: all build test test-large demo bench docs packs install format tidy clean help
+.PHONY: all build test test-large demo bench docs packs js install format tidy clean help
 all: build
 
 $(BUILD)/CMakeCache.txt:
@@ -39,6 +39,11 @@ packs: build
 	$(BUILD)/ambi pack build $(BUILD)/packs/modules $(BUILD)/packs/ambi-kernels --version $(PACK_VERSION) $(if $(KEY),--key $(KEY))
 	@$(if $(KEY),:,echo 'the pack is not signed: make packs KEY=FILE signs it')
 
+# The library in JavaScript: $(BUILD)/js/package for npm, $(BUILD)/js/web to be served.
+js:
+	cmake -S bindings/js -B $(BUILD)/js -DCMAKE_TOOLCHAIN_FILE=wasm32.cmake
+	cmake --build $(BUILD)/js -j $(JOBS)
+
 # DESTDIR is read from the environment by CMake.
 install: build
 	DESTDIR="$(DESTDIR)" cmake --install $(BUILD) --prefix $(PREFIX)
@@ -60,6 +65,7 @@ help:
 	@echo 'make bench       time every op against the limits of this machine'
 	@echo 'make docs        a page per op, into $(BUILD)/docs'
 	@echo 'make packs       kernel packs for WebAssembly into $(BUILD)/packs; KEY=FILE signs them'
+	@echo 'make js          the library as WebAssembly, for node and browsers, into $(BUILD)/js'
 	@echo 'make install     PREFIX=$(PREFIX) DESTDIR='
 	@echo 'make format      clang-format every source'
 	@echo 'make tidy        clang-tidy every source'

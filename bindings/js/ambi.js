@@ -121,13 +121,14 @@ function countThreads(threads) {
   const shared = typeof SharedArrayBuffer === 'function' && (globalThis.crossOriginIsolated ?? true);
   if (threads === 'all') return shared ? Math.min(globalThis.navigator?.hardwareConcurrency ?? 4, 64) : 1;
   if (!Number.isInteger(threads) || threads < 1 || threads > 64) fail("load: threads: expected 1 to 64, or 'all'");
-  if (threads > 1 && !shared) fail('load: threads: this page may not share memory: it is not cross-origin isolated', 'unsupported');
+  if (threads > 1 && !shared)
+    fail('load: threads: this page may not share memory: it is not cross-origin isolated', 'unsupported');
   return threads;
 }
 
 /** (v128, v128, v128) -> v128: f32x4.relaxed_madd. An engine that takes it has relaxed SIMD. */
-const relaxedMadd = Uint8Array.of(0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, 1, 8, 1, 0x60, 3, 0x7b, 0x7b, 0x7b, 1, 0x7b, 3, 2, 1, 0,
-  10, 13, 1, 11, 0, 0x20, 0, 0x20, 1, 0x20, 2, 0xfd, 0x85, 2, 0x0b);
+const relaxedMadd = Uint8Array.of(0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, 1, 8, 1, 0x60, 3, 0x7b, 0x7b, 0x7b, 1, 0x7b, 3, 2,
+  1, 0, 10, 13, 1, 11, 0, 0x20, 0, 0x20, 1, 0x20, 2, 0xfd, 0x85, 2, 0x0b);
 
 function moduleFor(threads, relaxed) {
   if (typeof relaxed !== 'boolean') fail('load: relaxed: expected true or false');
@@ -139,9 +140,10 @@ function moduleFor(threads, relaxed) {
 /**
  * Loads the module and opens a device: 'cpu', or 'ref', the f64 reference.
  * threads: how many in all (1), or 'all'; results are the same bits for any number.
- * relaxed: take relaxed SIMD where the engine has it: a product and its sum are rounded once where the processor does so, which
- * is faster, and results then depend on the processor in their last bits.
- * wasm: a URL, bytes or a WebAssembly.Module, where ambi.wasm (ambi-threads.wasm, ambi-relaxed.wasm) is not beside this file.
+ * relaxed: take relaxed SIMD where the engine has it: a product and its sum are rounded once where the processor does
+ * so, which is faster, and results then depend on the processor in their last bits.
+ * wasm: a URL, bytes or a WebAssembly.Module, where the module is not beside this file: ambi.wasm, ambi-threads.wasm
+ * or ambi-relaxed.wasm.
  */
 export async function load({ device = 'cpu', threads = 1, relaxed = false, wasm } = {}) {
   if (typeof device !== 'string') fail('load: device: expected a name');

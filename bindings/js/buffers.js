@@ -93,7 +93,8 @@ export class Buffer {
 /** The bytes of `array` that a slot's elements span. */
 function spanOf(slot, array) {
   const bytes = dtypes[slot.dtype].bytes;
-  return { buffer: array.buffer, begin: array.byteOffset + slot.first * bytes, end: array.byteOffset + slot.end * bytes };
+  const at = (element) => array.byteOffset + element * bytes;
+  return { buffer: array.buffer, begin: at(slot.first), end: at(slot.end) };
 }
 
 function checkLength(slot, length, where) {
@@ -101,7 +102,7 @@ function checkLength(slot, length, where) {
 }
 
 /** One block of memory for parts of one ArrayBuffer that touch. */
-const newBlock = (span) => ({ ...span, at: 0, slots: [] });
+const newBlock = ({ buffer, begin, end }) => ({ buffer, begin, end, at: 0, slots: [] });
 
 function blocksOf(spans) {
   const blocks = [];
@@ -109,7 +110,7 @@ function blocksOf(spans) {
     const mine = spans.filter((s) => s.buffer === buffer).sort((a, b) => a.begin - b.begin);
     let block;
     for (const span of mine) {
-      if (!block || span.begin >= block.end) blocks.push((block = newBlock({ buffer, begin: span.begin, end: span.end })));
+      if (!block || span.begin >= block.end) blocks.push((block = newBlock(span)));
       block.end = Math.max(block.end, span.end);
       block.slots.push(span.slot);
       span.block = block;

@@ -1,5 +1,5 @@
-// check.js -- `ambi check` in JavaScript: the kernels of ambi.wasm against the reference, and the reference against finite
-// differences. It keeps its thread busy until it ends: in a page, run it in a worker.
+// check.js -- `ambi check` in JavaScript: the kernels of ambi.wasm against the reference, and the reference against
+// finite differences. It keeps its thread busy until it ends: in a page, run it in a worker.
 //
 //   node check.js --op rmsnorm --quick
 import { compile, readBytes } from './wasm.js';

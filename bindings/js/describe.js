@@ -1,4 +1,4 @@
-// describe.js -- a plan's description as an ambi_op in the module's memory. Everything is checked by name, by reflection.
+// describe.js -- a plan's description as an ambi_op in the module's memory. All is checked by name, by reflection.
 import { dtypeOf } from './dtypes.js';
 import { fail } from './wasm.js';
 
@@ -37,7 +37,8 @@ function denseStrides(shape) {
 /** [4, 8] or {shape, dtype, stride, offset}: a tensor of `slot`, with what was left out filled in. */
 function readTensor(op, slot, given, dtype, most, where) {
   const whole = Array.isArray(given) ? { shape: given } : given;
-  if (typeof whole !== 'object' || whole === null) fail(`${where}: expected a shape, or {shape, dtype, stride, offset}`);
+  if (typeof whole !== 'object' || whole === null)
+    fail(`${where}: expected a shape, or {shape, dtype, stride, offset}`);
   for (const key of Object.keys(whole))
     if (!['shape', 'dtype', 'stride', 'offset'].includes(key)) fail(`${where}: a tensor has no ${key}`);
   const shape = checkNumbers(whole.shape, `${where}: shape`, 0);
@@ -72,7 +73,8 @@ function writeAttr(w, at, op, name, value) {
   let number = value;
   if (attr.type === 'enum') number = attr.values.indexOf(value);
   if (attr.type === 'boolean') number = typeof value === 'boolean' ? Number(value) : NaN;
-  if (attr.type === 'enum' && number < 0) fail(`${where}: expected one of ${attr.values.join(', ')}, got ${String(value)}`);
+  if (attr.type === 'enum' && number < 0)
+    fail(`${where}: expected one of ${attr.values.join(', ')}, got ${String(value)}`);
   if (typeof number !== 'number' || Number.isNaN(number) || (attr.type === 'integer' && number !== (number | 0)))
     fail(`${where}: expected a ${attr.type}, got ${String(value)}`);
   if (attr.type === 'number') w.view.setFloat64(at + attr.offset, number, true);
@@ -81,7 +83,8 @@ function writeAttr(w, at, op, name, value) {
 
 function findOp(ops, d) {
   if (typeof d !== 'object' || d === null) fail('plan: expected {op, pass, tensors, ..}');
-  for (const key of Object.keys(d)) if (!keys.includes(key)) fail(`plan: there is no ${key}; there are ${keys.join(', ')}`);
+  for (const key of Object.keys(d))
+    if (!keys.includes(key)) fail(`plan: there is no ${key}; there are ${keys.join(', ')}`);
   if (typeof d.op !== 'string' || !own(ops, d.op))
     fail(`plan: there is no op ${String(d.op)}; there are ${Object.keys(ops).join(', ')}`);
   if (d.pass !== undefined && d.pass !== 'forward' && d.pass !== 'backward')

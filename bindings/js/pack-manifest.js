@@ -1,5 +1,5 @@
-// pack-manifest.js -- kernels.json: tables of what each object may hold. docs/packs.md describes it; src/pack/manifest.c is
-// the same in C.
+// pack-manifest.js -- kernels.json: tables of what each object may hold. docs/packs.md describes it;
+// src/pack/manifest.c is the same in C.
 import { AmbiError } from './wasm.js';
 
 export const most = Object.freeze({ manifest: 4 << 20, module: 16 << 20, kernels: 256, text: 256, testValues: 65536 });
@@ -76,7 +76,8 @@ export function compareVersions(a, b) {
   return 0;
 }
 
-const version = (o, name) => parseVersion(o[name]) ?? wrong(`${name}: expected a version such as 1.2.3, got ${o[name].slice(0, 40)}`);
+const version = (o, name) =>
+  parseVersion(o[name]) ?? wrong(`${name}: expected a version such as 1.2.3, got ${o[name].slice(0, 40)}`);
 
 // ---- kernels -------------------------------------------------------------------------------------------------------
 const categories = ['positional_encoding', 'normalization', 'activation', 'kv_cache', 'adapter', 'attention', 'custom'];
@@ -86,7 +87,8 @@ function checkTensors(list, where) {
   for (const t of list ?? []) {
     checkFields(t, where, 'name:string! dtype:string! shape:array!');
     for (const n of t.shape)
-      if (typeof n !== 'string' && !isInteger(n, 0, Number.MAX_SAFE_INTEGER)) wrong(`${where}: shape: expected symbols and sizes`);
+      if (typeof n !== 'string' && !isInteger(n, 0, Number.MAX_SAFE_INTEGER))
+        wrong(`${where}: shape: expected symbols and sizes`);
   }
 }
 
@@ -100,8 +102,8 @@ function checkWords(k, ids) {
 }
 
 function readKernel(o, ids) {
-  checkFields(o, 'a kernel', 'id:string! name:string category:string! path:string! hash:string! entry_point:string inputs:array ' +
-    'outputs:array params:object resource_limits:object platforms:array benchmarks:object self_test:array');
+  checkFields(o, 'a kernel', 'id:string! name:string category:string! path:string! hash:string! entry_point:string ' +
+    'inputs:array outputs:array params:object resource_limits:object platforms:array benchmarks:object self_test:array');
   const k = { id: o.id, name: get(o, 'name') ?? o.id, category: o.category, path: o.path, hash: o.hash };
   k.entry = get(o, 'entry_point') ?? 'kernel_forward';
   checkWords(k, ids);
@@ -124,7 +126,8 @@ export function readManifest(bytes) {
     'max_runtime_version:string! created_at:string author:object kernels:array! fallbacks:object');
   if (get(o, 'author')) checkFields(o.author, 'author', 'name:string email:string signing_key:string');
   if (!/^[\w.-]+$/.test(o.name)) wrong('name: not a plain word');
-  const m = { name: o.name, versionText: o.version, version: version(o, 'version'), description: get(o, 'description') ?? '' };
+  const m = { name: o.name, versionText: o.version, description: get(o, 'description') ?? '' };
+  m.version = version(o, 'version');
   m.minRuntime = version(o, 'min_runtime_version');
   m.maxRuntime = version(o, 'max_runtime_version');
   if (o.kernels.length > most.kernels) wrong(`more than ${most.kernels} kernels`);

@@ -1,5 +1,5 @@
-// pack-module.js -- a kernel's module before it is compiled: its imports, its exports, and its memory and table held to the
-// limits of the manifest. Engines have no limiter of their own, so the limits are written into the module.
+// pack-module.js -- a kernel's module before it is compiled: its imports, its exports, and its memory and table held
+// to the limits of the manifest. Engines have no limiter of their own, so the limits are written into the module.
 import { AmbiError } from './wasm.js';
 
 const denied = (message) => {
@@ -51,12 +51,13 @@ const sections = { type: 1, import: 2, function: 3, table: 4, memory: 5, export:
 
 /** Functions of numbers, vectors and plain references; newer types take more than a byte, and no kernel needs them. */
 function readTypes(r) {
+  const strange = () => denied(`refused by exports: ${r.id} has types that kernels have no use for`);
   const value = () => {
     const type = r.byte();
-    return valueTypes.includes(type) ? type : denied(`refused by exports: ${r.id} has types that kernels have no use for`);
+    return valueTypes.includes(type) ? type : strange();
   };
   return r.list(() => {
-    if (r.byte() !== functionTag) denied(`refused by exports: ${r.id} has types that kernels have no use for`);
+    if (r.byte() !== functionTag) strange();
     return { params: r.list(value), results: r.list(value) };
   });
 }
@@ -71,7 +72,7 @@ function readLimits(r, what) {
 
 function readTable(r) {
   const type = r.byte();
-  if (type !== 0x70 && type !== 0x6f) denied(`refused by limits: ${r.id}: a table of another kind than funcref and externref`);
+  if (type !== 0x70 && type !== 0x6f) denied(`refused by limits: ${r.id}: a table that is not of funcref or externref`);
   return { type, ...readLimits(r, 'table') };
 }
 
@@ -93,7 +94,8 @@ function readSections(bytes, id) {
 function checkImports(part, id) {
   if (!part || part.number() === 0) return;
   const [from, name] = [part.name(), part.name()];
-  denied(`refused by imports: ${id} asks for ${from.slice(0, 60)}.${name.slice(0, 60)}, and a kernel may import nothing`);
+  const what = `${from.slice(0, 60)}.${name.slice(0, 60)}`;
+  denied(`refused by imports: ${id} asks for ${what}, and a kernel may import nothing`);
 }
 
 /** What the ABI asks for: (i32 ..) -> i32 with so many parameters. */
@@ -102,7 +104,8 @@ function checkExports(k, types, functions, exports) {
     ['kernel_cleanup', 0, true]];
   const fits = (e, count) => {
     const type = e.kind === 0 ? types[functions[e.index]] : undefined;
-    return type && type.params.length === count && type.results.length === 1 && [...type.params, ...type.results].every((t) => t === i32);
+    const numbers = [...(type?.params ?? []), ...(type?.results ?? [])];
+    return type?.params.length === count && type.results.length === 1 && numbers.every((t) => t === i32);
   };
   const missing = (name) => denied(`refused by exports: ${k.id} has no ${name}, or one of another type than the ABI's`);
   for (const [name, count, required] of wanted) {
@@ -123,7 +126,8 @@ function leb(n) {
 }
 
 function lowered(k, limits, most, what) {
-  if (limits.min > most) denied(`refused by limits: ${k.id}: its ${what} begins with ${limits.min}, and ${most} are allowed`);
+  if (limits.min > most)
+    denied(`refused by limits: ${k.id}: its ${what} begins with ${limits.min}, and ${most} are allowed`);
   return [1, ...leb(limits.min), ...leb(Math.min(limits.max, most))];
 }
 

@@ -1,7 +1,7 @@
 // pack-worker.js -- one instance of a kernel, in a thread that the host can end at any moment.
 //
-// What the memory is when the instance begins belongs to the module. The rest is grown here, and holds, each at a multiple of
-// 64 bytes: the descriptor, then the regions of a call.
+// What the memory is when the instance begins belongs to the module. The rest is grown here, and holds, each at a
+// multiple of 64 bytes: the descriptor, then the regions of a call.
 import { answerMessages } from './worker.js';
 
 const page = 65536;

@@ -1,5 +1,5 @@
-// pack.js -- the host of kernel packs: compute kernels that can be run without trusting them. docs/packs.md describes packs;
-// the host in C is include/ambi/pack.h.
+// pack.js -- the host of kernel packs: compute kernels that can be run without trusting them. docs/packs.md describes
+// packs; the host in C is include/ambi/pack.h.
 //
 //   const host = new PackHost({ trusted: ['<64 hex digits>'] });
 //   const pack = await host.open('https://example.org/kernels/');     verified: nothing is compiled yet
@@ -16,6 +16,7 @@ export { AmbiError };
 export const runtimeVersion = '0.1.0';
 
 const denied = (message) => fail(message, 'denied');
+const fromHex = (text) => Uint8Array.from(text.match(/../g) ?? [], (b) => parseInt(b, 16));
 const hex = (bytes) => [...bytes].map((b) => b.toString(16).padStart(2, '0')).join('');
 
 // ---- sources: a folder's files by name -----------------------------------------------------------------------------
@@ -38,14 +39,16 @@ async function readStream(response, name, limit) {
 function sourceOf(source) {
   if (typeof source === 'function') return source;
   if (typeof source === 'string' || source instanceof URL) {
-    const folder = new URL(String(source).replace(/\/?$/, '/'), typeof location === 'object' ? location.href : undefined);
+    const here = typeof location === 'object' ? location.href : undefined;
+    const folder = new URL(String(source).replace(/\/?$/, '/'), here);
     return async (name, limit) => {
       if (folder.protocol === 'file:') return readLocal(new URL(name, folder), name, limit);
       const response = await fetch(new URL(name, folder));
       return response.ok ? readStream(response, name, limit) : undefined;
     };
   }
-  if (typeof source !== 'object' || source === null) fail('open: expected a URL, {name: bytes}, or a function of a name');
+  if (typeof source !== 'object' || source === null)
+    fail('open: expected a URL, {name: bytes}, or a function of a name');
   return async (name) => (Object.hasOwn(source, name) ? source[name] : undefined);
 }
 
@@ -55,7 +58,8 @@ async function readLocal(url, name, limit) {
   if (!file) return undefined;
   try {
     const { size } = await file.stat();
-    return size > limit ? denied(`refused by files: ${name}: larger than this file may be`) : new Uint8Array(await file.readFile());
+    if (size > limit) denied(`refused by files: ${name}: larger than this file may be`);
+    return new Uint8Array(await file.readFile());
   } finally {
     await file.close();
   }
@@ -63,15 +67,17 @@ async function readLocal(url, name, limit) {
 
 // ---- cryptography: the engine's own --------------------------------------------------------------------------------
 async function cryptography() {
-  const subtle = globalThis.crypto?.subtle ?? (typeof process === 'object' ? (await import('node:crypto')).webcrypto.subtle : undefined);
+  const nodes = async () => (typeof process === 'object' ? (await import('node:crypto')).webcrypto.subtle : undefined);
+  const subtle = globalThis.crypto?.subtle ?? (await nodes());
   return subtle ?? fail('kernel packs need WebCrypto, which a page has over https or on this machine', 'no device');
 }
 
 function keyBytes(key) {
   const bytes = typeof key === 'string' && /^[0-9a-f]{64}$/i.test(key.trim())
-    ? Uint8Array.from(key.trim().match(/../g), (b) => parseInt(b, 16))
+    ? fromHex(key.trim())
     : key;
-  return bytes instanceof Uint8Array && bytes.length === 32 ? bytes.slice() : fail('a key: expected 32 bytes, or 64 hex digits');
+  if (!(bytes instanceof Uint8Array) || bytes.length !== 32) fail('a key: expected 32 bytes, or 64 hex digits');
+  return bytes.slice();
 }
 
 async function isSignedBy(key, signature, text) {
@@ -98,8 +104,9 @@ export class PackHost {
   #previous = null;
 
   /**
-   * trusted, revoked: Ed25519 public keys. allowed: [{id, hash}], the only modules a pack may have. state: {load, save} of an
-   * object of names and versions, to remember what was activated. report(check, passed, sentence) is told about each check.
+   * trusted, revoked: Ed25519 public keys. allowed: [{id, hash}], the only modules a pack may have. state: {load, save}
+   * of an object of names and versions, to remember what was activated. report(check, passed, sentence) is told about
+   * each check.
    */
   constructor(options = {}) {
     const o = { trusted: [], revoked: [], allowed: [], state: null, report: null, ...options };
@@ -122,7 +129,7 @@ export class PackHost {
   async #file(source, name, limit) {
     const data = await source(name, limit);
     if (data === undefined || data === null) return this.#refused('files', `${name} is not there`);
-    const bytes = data instanceof Uint8Array ? data.slice() : new Uint8Array(data).slice(); // nobody changes it after the check
+    const bytes = new Uint8Array(data).slice(); // a copy: nobody changes it after the check
     return bytes.length > limit ? this.#refused('files', `${name}: larger than this file may be`) : bytes;
   }
 
@@ -146,16 +153,19 @@ export class PackHost {
       return;
     }
     const signature = await this.#file(source, 'kernels.json.sig', 4096);
-    if (signature.length !== 64) this.#refused('signature', `kernels.json.sig has ${signature.length} bytes, a signature has 64`);
+    if (signature.length !== 64)
+      this.#refused('signature', `kernels.json.sig has ${signature.length} bytes, a signature has 64`);
     for (const key of o.revoked)
-      if (await isSignedBy(key, signature, text)) this.#refused('revoked keys', `kernels.json is signed by a revoked key, ${hex(key)}`);
+      if (await isSignedBy(key, signature, text))
+        this.#refused('revoked keys', `kernels.json is signed by a revoked key, ${hex(key)}`);
     for (const key of o.trusted) {
       if (!(await isSignedBy(key, signature, text))) continue;
       this.#passed('signature', `kernels.json is signed by the trusted key ${hex(key)}`);
       this.#passed('revoked keys', `that key is none of the ${o.revoked.length} revoked`);
       return;
     }
-    this.#refused('signature', `kernels.json is not signed by any of the ${o.trusted.length} trusted keys, or was changed since`);
+    const none = `kernels.json is not signed by any of the ${o.trusted.length} trusted keys, or was changed since`;
+    this.#refused('signature', none);
   }
 
   #checkManifest(text) {
@@ -193,7 +203,8 @@ export class PackHost {
     this.#passed('hash', `${k.id}: ${k.path} has the hash of the manifest`);
     const { allowed } = this.#options;
     if (allowed.length === 0) return bytes;
-    if (!allowed.some((a) => a.id === k.id && a.hash === k.hash)) this.#refused('allowlist', `${k.id} with hash ${k.hash} is not allowed`);
+    if (!allowed.some((a) => a.id === k.id && a.hash === k.hash))
+      this.#refused('allowlist', `${k.id} with hash ${k.hash} is not allowed`);
     this.#passed('allowlist', `${k.id} with this hash is allowed`);
     return bytes;
   }
@@ -207,7 +218,8 @@ export class PackHost {
     if (typeof state !== 'object' || Array.isArray(state)) denied('the state of kernel packs: expected an object');
     for (const [name, text] of Object.entries(state)) {
       const version = typeof text === 'string' ? parseVersion(text) : null;
-      this.#newest.set(name, version ?? denied('the state of kernel packs: expected names of packs and their versions'));
+      if (!version) denied('the state of kernel packs: expected names of packs and their versions');
+      this.#newest.set(name, version);
     }
   }
   async #activate(m) {
@@ -220,7 +232,7 @@ export class PackHost {
   }
 
   // ---- the active pack ---------------------------------------------------------------------------------------------
-  /** Every kernel is compiled and self-tested first, then the pack is switched to. Calls under way finish on the old one. */
+  /** Every kernel is compiled and self-tested first; calls under way finish on the old pack. */
   async swap(pack) {
     if (!(pack instanceof Pack) || pack.host !== this) fail('swap: expected a pack that this host opened');
     for (const id of pack.kernels) await pack.load(id);
@@ -253,7 +265,8 @@ class Pack {
   #loading = new Map();
 
   constructor(host, manifest, modules) {
-    Object.assign(this, { host, manifest, name: manifest.name, version: manifest.versionText, kernels: [...manifest.kernels.keys()] });
+    Object.assign(this, { host, manifest, name: manifest.name, version: manifest.versionText });
+    this.kernels = [...manifest.kernels.keys()];
     this.#modules = modules;
   }
 
@@ -295,12 +308,14 @@ const codes = [['', 'ok'], ['invalid', 'invalid input'], ['invalid', 'invalid ou
   ['no memory', 'out of memory'], ['unsupported', 'not implemented'], ['device lost', 'internal error']];
 const given = ['a', 'b', 'scratch', 'params', 'weight'];
 
+const bytesOf = (view) => new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
+
 /** Bytes of a region: a typed array's, or as many zeros as a number says. */
 function regionBytes(value, where) {
   if (value === undefined) return new Uint8Array(0);
   if (Number.isSafeInteger(value) && value >= 0 && value < 2 ** 32) return value;
-  if (ArrayBuffer.isView(value)) return new Uint8Array(value.buffer, value.byteOffset, value.byteLength).slice();
-  return fail(`${where}: expected a typed array${where.endsWith('out') || where.endsWith('scratch') ? ', or a number of bytes' : ''}`);
+  if (ArrayBuffer.isView(value)) return bytesOf(value).slice();
+  return fail(`${where}: expected a typed array, or a number of bytes`);
 }
 
 class Kernel {
@@ -328,8 +343,8 @@ class Kernel {
   }
 
   /**
-   * One call: {pass, a, b, out, scratch, params, weight, ticks}. Inputs are typed arrays; out and scratch typed arrays, or numbers
-   * of bytes. Gives {out, scratch} as Float32Arrays. Calls of one kernel wait for one another.
+   * One call: {pass, a, b, out, scratch, params, weight, ticks}. Inputs are typed arrays; out and scratch typed arrays,
+   * or numbers of bytes. Gives {out, scratch} as Float32Arrays. Calls of one kernel wait for one another.
    */
   run(call) {
     const result = this.#turn.then(() => this.#run(call));
@@ -340,7 +355,8 @@ class Kernel {
   async #run(call) {
     if (this.#closed) fail(`${this.id}: the kernel was closed`);
     const backward = call.pass === 'backward';
-    if (!backward && call.pass !== undefined && call.pass !== 'forward') fail(`${this.id}: pass: expected 'forward' or 'backward'`);
+    if (!backward && call.pass !== undefined && call.pass !== 'forward')
+      fail(`${this.id}: pass: expected 'forward' or 'backward'`);
     const bytes = Object.fromEntries([...given, 'out'].map((r) => [r, regionBytes(call[r], `${this.id}: ${r}`)]));
     const sizes = Object.fromEntries(Object.entries(bytes).map(([r, b]) => [r, typeof b === 'number' ? b : b.length]));
     if (backward && !this.backward) fail(`${this.id}: kernel_backward returned 5, not implemented`, 'unsupported');
@@ -371,12 +387,12 @@ class Kernel {
 
   #results(call, results) {
     for (const r of ['out', 'scratch'])
-      if (ArrayBuffer.isView(call[r])) new Uint8Array(call[r].buffer, call[r].byteOffset, call[r].byteLength).set(results[r]);
+      if (ArrayBuffer.isView(call[r])) bytesOf(call[r]).set(results[r]);
     const floats = (b) => (b.length % 4 === 0 ? new Float32Array(b.buffer) : b);
     return { out: floats(results.out), scratch: floats(results.scratch) };
   }
 
-  // ---- self-tests: {"pass", "params", "a", "b", "out", "scratch", "weight", "tolerance"} ------------------------------
+  // ---- self-tests: {"pass", "params", "a", "b", "out", "scratch", "weight", "tolerance"} ------------------------
   async #selfTest() {
     for (const [i, t] of this.info.selfTest.entries()) {
       const trial = readTrial(t) ?? denied(`manifest: ${this.id}: self-test ${i} cannot be read`);
@@ -397,7 +413,8 @@ class Kernel {
 const isFloats = (v) => Array.isArray(v) && v.length <= most.testValues && v.every((x) => typeof x === 'number');
 
 function readTrial(t) {
-  if (typeof t !== 'object' || t === null || !(t.tolerance > 0) || !/^([0-9a-f]{2}){0,256}$/.test(t.params)) return null;
+  if (typeof t !== 'object' || t === null || !(t.tolerance > 0)) return null;
+  if (!/^([0-9a-f]{2}){0,256}$/.test(t.params)) return null;
   if (t.pass !== 'forward' && t.pass !== 'backward') return null;
   const arrays = {};
   for (const r of ['a', 'b', 'out', 'scratch', 'weight']) {
@@ -406,6 +423,6 @@ function readTrial(t) {
   }
   const floats = (r) => Float32Array.from(arrays[r]);
   const call = { pass: t.pass, a: floats('a'), b: floats('b'), weight: floats('weight'), out: 4 * arrays.out.length,
-    scratch: new Float32Array(arrays.scratch.length), params: Uint8Array.from(t.params.match(/../g) ?? [], (b) => parseInt(b, 16)) };
+    scratch: new Float32Array(arrays.scratch.length), params: fromHex(t.params) };
   return { call, want: { out: floats('out'), scratch: floats('scratch') } };
 }

@@ -11,7 +11,8 @@ function readSlot(w, plan, op, index, bits, offset, accumulates) {
   return w.scratch(L.ambi_tensor, (at) => {
     w.call('ambi_plan_tensor', at, plan, index);
     const ndim = w.u32(at + L['ambi_tensor.ndim']);
-    const list = (field) => Array.from({ length: ndim }, (_, k) => Number(w.view.getBigInt64(at + L[field] + 8 * k, true)));
+    const number = (field, k) => Number(w.view.getBigInt64(at + L[field] + 8 * k, true));
+    const list = (field) => Array.from({ length: ndim }, (_, k) => number(field, k));
     const slot = { index, dtype: dtypeOfCode(w.u32(at + L['ambi_tensor.dtype'])) };
     slot.name = index < primals ? op.slots[index].name : `d${op.slots[index - primals].name}`;
     slot.shape = list('ambi_tensor.shape');
@@ -28,7 +29,8 @@ function measure(slot, offset, accumulates) {
   const low = reach.reduce((sum, r) => sum + Math.min(r, 0), 0);
   const high = reach.reduce((sum, r) => sum + Math.max(r, 0), 0);
   const elements = slot.shape.reduce((product, n) => product * n, 1);
-  if (offset + low < 0) fail(`${slot.name}: its strides lead to element ${offset + low}; an offset of ${-low} would do`);
+  if (offset + low < 0)
+    fail(`${slot.name}: its strides lead to element ${offset + low}; an offset of ${-low} would do`);
   slot.offset = offset;
   slot.accumulates = accumulates;
   slot.first = empty ? 0 : offset + low;
@@ -133,7 +135,8 @@ export class Plan {
     if (typeof given !== 'object' || given === null) fail(`${this.op}: run: expected an object of arrays by slot`);
     const values = new Map();
     for (const name of Object.keys(given))
-      if (!this.#known.has(name)) fail(`${this.op}: there is no slot ${name}; this plan has ${Object.keys(this.slots)}`);
+      if (!this.#known.has(name))
+        fail(`${this.op}: there is no slot ${name}; this plan has ${Object.keys(this.slots)}`);
     for (const slot of this.#slots) {
       let value = given[slot.name];
       if (value === undefined && slot.read) fail(`${this.op}: ${slot.name}: an array of ${slot.dtype} is missing`);

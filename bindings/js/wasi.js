@@ -81,7 +81,9 @@ function calls(s) {
     return errno.success;
   };
   return {
-    args_sizes_get: (count, size) => s.u32(count, s.args.length) || s.u32(size, s.args.reduce((n, a) => n + a.length, 0)),
+    args_sizes_get(count, size) {
+      return s.u32(count, s.args.length) || s.u32(size, s.args.reduce((n, a) => n + a.length, 0));
+    },
     args_get: (at, buffer) => put(s.args, at, buffer),
     environ_sizes_get: (count, size) => s.u32(count, 0) || s.u32(size, 0),
     environ_get: () => errno.success,

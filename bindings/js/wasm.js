@@ -68,7 +68,8 @@ export class Wasm {
     const stackBytes = 2 ** 21;
     const thread = await startWorker(new URL('./thread.js', import.meta.url));
     this.#threads.push(thread);
-    await new Promise((take, lose) => thread.listen(take, (why) => lose(new AmbiError(`a thread: ${why}`, 'no device'))));
+    await new Promise((begun, failed) =>
+      thread.listen(begun, (why) => failed(new AmbiError(`a thread: ${why}`, 'no device'))));
     const stack = this.alloc(stackBytes) + stackBytes;
     thread.post({ module, memory: this.memory, stack, tls: this.alloc(this.exports.__tls_size.value + 16) });
     thread.hold(false);

@@ -185,7 +185,7 @@ export class Model {
   gradients(tokens, targets) {
     this.target.write(targets);
     this.forward(tokens);
-    for (const step of this.steps.toReversed()) step.backward();
+    for (const step of [...this.steps].reverse()) step.backward();
     return this.loss.value.read()[0];
   }
 
@@ -206,7 +206,7 @@ export class Optimizer {
     this.norms = [];
     this.updates = [];
     for (const { value, grad, m, v, length } of Object.values(parameters)) {
-      const [partial, sumsq] = this.norms.length % 2 ? sums : sums.toReversed();
+      const [partial, sumsq] = this.norms.length % 2 ? sums : [...sums].reverse();
       this.norms.push(this.normOf(ambi, { g: grad, partial, sumsq }, length, this.norms.length === 0, most));
       const plan = ambi.plan({ op: 'adamw', tensors: { p: [length], g: [length], m: [length], v: [length], lr: [], step: [],
         scale: [] }, attrs: { weight_decay: decay, beta2: 0.99 } });
