@@ -193,11 +193,13 @@ static int run(const arguments *a, ambi_device *dev, const tokenizer *t, const d
 }
 
 /* Numbers of the command line, or of a checkpoint's training.json. */
-static int in_order(const training_options *o) {
+static int in_order(const arguments *a, char *err, size_t n) {
+  const training_options *o = &a->o;
   const struct {
     const char *name;
     double v, least, most;
-  } rows[] = {{"batch", (double)o->batch, 1, 1 << 20},
+  } rows[] = {{"threads", (double)a->threads, 0, 4096},
+              {"batch", (double)o->batch, 1, 1 << 20},
               {"seq", (double)o->length, 1, 1 << 24},
               {"parts", (double)o->parts, 1, 1 << 20},
               {"steps", (double)o->steps, 1, 1e12},
@@ -217,9 +219,9 @@ static int in_order(const training_options *o) {
               {"save-every", (double)o->save_every, 0, 1e12}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     if (rows[i].v >= rows[i].least && rows[i].v <= rows[i].most) continue;
-    fprintf(stderr, "ambi train: --%s %g: it must be %g to %g\n", rows[i].name, rows[i].v, rows[i].least, rows[i].most);
-    return 0;
+    return snprintf(err, n, "--%s %g: it must be %g to %g", rows[i].name, rows[i].v, rows[i].least, rows[i].most), 0;
   }
+  if (model_dtype(a->dtype) == AMBI_NONE) return snprintf(err, n, "--dtype: there are f32, bf16, f16 and f64"), 0;
   return 1;
 }
 
@@ -230,26 +232,28 @@ static void notify(void *context, const char *what) {
   *told = 1;
 }
 
+/* --resume: the newest checkpoint into `from`, and what its run was called with. */
+static int recall(arguments *a, run_file *saved, char *from, char *err, size_t n) {
+  if (!a->resume) return 1;
+  if (!training_newest(a->resume, from, PATH, err, n) || !run_file_resume(a->resume, from, saved, &a->o, err, n))
+    return 0;
+  a->dtype = saved->dtype;
+  if (!a->tokenizer) a->tokenizer = saved->tokenizer;
+  if (!a->file[0]) memcpy(a->file, saved->file, (size_t)saved->files * sizeof *a->file);
+  return 1;
+}
+
 static int train(arguments *a) {
   char err[600] = "", from[PATH] = "", folder[PATH];
   run_file saved = {0};
-  int told = 0;
-  if (a->resume && (!training_newest(a->resume, from, sizeof from, err, sizeof err) ||
-                    !run_file_resume(a->resume, from, &saved, &a->o, err, sizeof err)))
-    return run_file_free(&saved), complain(err);
-  if (!in_order(&a->o)) return run_file_free(&saved), 2;
-  if (a->resume) {
-    a->dtype = saved.dtype;
-    if (!a->tokenizer) a->tokenizer = saved.tokenizer;
-    for (int i = 0; !a->file[0] && i < MAX_FILES - 1 && i < saved.files; i++) a->file[i] = saved.file[i];
-  }
-  if (model_dtype(a->dtype) == AMBI_NONE) return complain("--dtype: there are f32, bf16, f16 and f64");
-  if (!choose_folder(a, folder, sizeof folder, err, sizeof err)) return complain(err);
-  tokenizer *t = a->tokenizer ? tokenizer_open(a->tokenizer, err, sizeof err) : tokenizer_bytes(1);
   dataset d = {0};
+  tokenizer *t = NULL;
   ambi_device *dev = NULL;
+  int told = 0, ok = recall(a, &saved, from, err, sizeof err) && in_order(a, err, sizeof err) &&
+                     choose_folder(a, folder, sizeof folder, err, sizeof err);
+  if (ok) t = a->tokenizer ? tokenizer_open(a->tokenizer, err, sizeof err) : tokenizer_bytes(1);
   const ambi_device_options o = {.threads = (int32_t)a->threads, .notify = notify, .notify_context = &told};
-  int ok = t && read_text(a, t, &d, err, sizeof err);
+  ok = ok && t && read_text(a, t, &d, err, sizeof err);
   if (ok && ambi_device_open(a->device, &o, &dev) != AMBI_OK) ok = (snprintf(err, sizeof err, "%s", ambi_error()), 0);
   signal(SIGINT, on_signal);
   signal(SIGTERM, on_signal);
