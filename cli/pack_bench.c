@@ -20,11 +20,13 @@ typedef struct {
   int missed; /* bars */
 } bench;
 
-static double now(void) {
+static double seconds_of(clockid_t clock) {
   struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
+  clock_gettime(clock, &t);
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
+static double now(void) { return seconds_of(CLOCK_MONOTONIC); }
+static double work_time(void) { return seconds_of(CLOCK_THREAD_CPUTIME_ID); } /* whatever else the machine does */
 
 static void judge(bench *b, int good, const char *bar) {
   printf("  %s: %s\n", good ? "met" : "MISSED", bar);
@@ -39,10 +41,10 @@ static double least_time(timed_fn *fn, void *context, double seconds) {
   double best = 1e30, end = now() + seconds;
   int64_t repeats = 1;
   while (now() < end || best > 1e29) {
-    double begin = now();
+    double begin = work_time();
     for (int64_t i = 0; i < repeats; i++)
       if (!fn(context)) return -1;
-    double each = (now() - begin) / (double)repeats;
+    double each = (work_time() - begin) / (double)repeats;
     if (each < best) best = each;
     if (each * (double)repeats < 2e-3) repeats *= 2;
   }
@@ -267,7 +269,7 @@ int pack_bench(int argc, char **argv) {
   const command_line spec = {
       "ambi pack bench",
       "FOLDER --trust KEY",
-      "Times a pack made by `ambi pack build` on one thread, beside the native kernels for AVX2. "
+      "Times a pack made by `ambi pack build` on one thread, beside the native kernels for AVX2, in processor time. "
       "Status 1: a bar was missed.",
       opts,
       NULL,
