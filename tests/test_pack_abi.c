@@ -72,6 +72,7 @@ static void wrong_words(void) {
                {"scratch past the end", SCRATCH_SIZE, 0xfffffffc, 2},
                {"params at 2 GB", PARAMS, 0x80000000, 3},
                {"params that wrap around", PARAMS, 0xfffffff8, 3},
+               {"params in the module's own memory", PARAMS, 1024, 3},
                {"params too short", PARAMS_SIZE, 8, 3},
                {"params too long", PARAMS_SIZE, 16, 3},
                {"no params, and none before", PARAMS_SIZE, 0, 3}};
@@ -123,6 +124,7 @@ static void overlaps(void) {
   good(d);
   memory[base] = 0;
   CHECK(call(&in->forward, 0xffffffff, 0) == 1 && call(&in->forward, 0x7fffffff, 0) == 1, "a descriptor far away");
+  CHECK(call(&in->forward, 64, 0) == 1, "a descriptor in the module's own memory");
   CHECK(forward(d) == 0, "and then a good one");
 }
 

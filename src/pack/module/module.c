@@ -71,12 +71,13 @@ static bool meets(uint64_t a, uint64_t a_size, uint64_t b, uint64_t b_size) {
   return a < b + b_size && b < a + a_size && a_size > 0 && b_size > 0;
 }
 
-bool in_memory(region r) {
-  uint64_t end = (uint64_t)r.offset + r.size;
-  if (r.size == 0) return true;
-  if (r.offset % 4 || end > memory_bytes() || r.offset < own_bytes()) return false;
-  return !meets(r.offset, r.size, workspace_at, workspace_size);
+/* The host's, all of it */
+static bool is_hosts(uint64_t offset, uint64_t size) {
+  if (offset + size > memory_bytes() || offset < own_bytes()) return false;
+  return !meets(offset, size, workspace_at, workspace_size);
 }
+
+bool in_memory(region r) { return r.size == 0 || (r.offset % 4 == 0 && is_hosts(r.offset, r.size)); }
 
 static int check_regions(const descriptor *d) {
   if (!in_memory(d->a) || !in_memory(d->b)) return BAD_INPUT;
@@ -121,7 +122,7 @@ static struct {
 } initial; /* what kernel_init was given */
 
 static int take_params(call *c, uint64_t offset, uint64_t size) {
-  if (offset + size > memory_bytes()) return BAD_PARAMS;
+  if (!is_hosts(offset, size)) return BAD_PARAMS;
   if (size != 4 * module.sizes[0] && size != 4 * module.sizes[1]) return BAD_PARAMS;
   memcpy(c->params, address((uint32_t)offset), (size_t)size);
   c->words = (uint32_t)size / 4;
@@ -129,7 +130,7 @@ static int take_params(call *c, uint64_t offset, uint64_t size) {
 }
 
 static int take_descriptor(call *c, uint32_t at) {
-  if ((uint64_t)at + sizeof c->d > memory_bytes()) return BAD_INPUT;
+  if (!is_hosts(at, sizeof c->d)) return BAD_INPUT;
   memcpy(&c->d, address(at), sizeof c->d);
   CHECK(check_regions(&c->d));
   if (c->d.params.size) return take_params(c, c->d.params.offset, c->d.params.size);
@@ -173,7 +174,7 @@ EXPORT(kernel_init)(uint32_t params_at, uint32_t params_size) {
 
 EXPORT(kernel_info)(uint32_t info_at) {
   information i = {.name = (uint32_t)(uintptr_t)module.name, .name_length = (uint32_t)strlen(module.name)};
-  if ((uint64_t)info_at + sizeof i > memory_bytes() || info_at < own_bytes()) return BAD_OUTPUT;
+  if (!is_hosts(info_at, sizeof i)) return BAD_OUTPUT;
   i.major = AMBI_VERSION / 10000, i.minor = AMBI_VERSION / 100 % 100, i.patch = AMBI_VERSION % 100;
   i.supports_backward = module.kernel->backward != NULL;
   memcpy(address(info_at), &i, sizeof i);
