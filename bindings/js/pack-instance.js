@@ -40,8 +40,8 @@ export class Instance {
     const answer = new Promise((resolve, reject) => (this.#waiting = { resolve, reject }));
     this.#worker.hold(true);
     const late = setTimeout(() => {
-      this.end();
       this.#settle('reject', new AmbiError(`${this.id}: the deadline of ${ticks} ms has passed`, 'timeout'));
+      this.end();
     }, ticks);
     try {
       const data = await answer;
@@ -55,7 +55,9 @@ export class Instance {
   }
 
   end() {
-    if (!this.ended) this.#worker.end();
+    if (this.ended) return;
     this.ended = true;
+    this.#worker.end();
+    this.#settle('reject', new AmbiError(`${this.id}: the instance was ended`, 'device lost'));
   }
 }

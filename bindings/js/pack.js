@@ -237,6 +237,7 @@ export class PackHost {
     if (!(pack instanceof Pack) || pack.host !== this) fail('swap: expected a pack that this host opened');
     for (const id of pack.kernels) await pack.load(id);
     await this.#activate(pack.manifest);
+    this.#previous?.rest();
     this.#previous = this.#active;
     this.#active = pack;
   }
@@ -244,6 +245,7 @@ export class PackHost {
   /** To the pack before, once. */
   rollback() {
     if (!this.#previous) fail('there is no pack to roll back to');
+    this.#active.rest();
     [this.#active, this.#previous] = [this.#previous, null];
   }
 
@@ -295,6 +297,11 @@ class Pack {
       id = this.manifest.fallbacks.get(id);
     }
     throw why;
+  }
+
+  /** Gives its workers back when their calls are done. A later call begins a new one. */
+  rest() {
+    for (const kernel of this.#loading.values()) kernel.then((k) => k.rest(), () => {});
   }
 
   close() {
@@ -402,6 +409,10 @@ class Kernel {
           denied(`refused by self-test: ${this.id}: test ${i} gives other results than the manifest says`);
     }
     if (this.info.selfTest.length === 0) await this.#instance(); // at least it begins
+  }
+
+  rest() {
+    this.#turn = this.#turn.then(() => this.#idle?.end());
   }
 
   close() {

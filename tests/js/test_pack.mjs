@@ -77,6 +77,28 @@ test('swap and rollback while calls are under way', async () => {
   host.close();
 });
 
+test('a kernel that is closed while it runs ends its call', async () => {
+  const host = new PackHost({ trusted: [key.public] });
+  const kernel = await (await host.open(await makePack(module([0x03, 0x40, 0x0c, 0, 0x0b, ...num(0)]), key))).kernel('k');
+  const call = kernel.run(two);
+  setTimeout(() => kernel.close(), 30);
+  const begin = performance.now();
+  await rejects(call, /ended/);
+  ok(performance.now() - begin < 800, 'it waited for the deadline');
+});
+
+test('a hundred swaps, each in use', async () => {
+  const host = new PackHost({ trusted: [key.public] });
+  const packs = await Promise.all([goodBody, tripleBody].map(async (body) => host.open(await makePack(module(body), key))));
+  for (let i = 0; i < 100; i++) {
+    const before = i ? host.run('k', two) : null;
+    await host.swap(packs[i % 2]);
+    equal((await host.run('k', two)).out[0], i % 2 ? 6 : 4);
+    if (before) equal((await before).out[0], i % 2 ? 4 : 6, 'begun before');
+  }
+  host.close();
+});
+
 test('what was activated is remembered by the state', async () => {
   let kept = '{}';
   const state = { load: () => JSON.parse(kept), save: (s) => (kept = JSON.stringify(s)) };
