@@ -40,6 +40,12 @@ INLINE void multiply(int nv, int64_t k, const real *a, int64_t lda, const real *
   }
 }
 
+/* How many vectors of the `left` that remain are taken together: 2 and 2 rather than 3 and 1 */
+static inline int64_t take_vectors(int64_t left) {
+  if (left >= NV && left != NV + 1) return NV;
+  return left >= 2 ? 2 : 1;
+}
+
 /* ---- c = a b ------------------------------------------------------------------------------------------- */
 INLINE void set_tile(int nv, int64_t k, const real *a, int64_t lda, const real *b, int64_t ldb, real *c, int64_t ldc) {
   vr t[MR][NV];
@@ -48,12 +54,19 @@ INLINE void set_tile(int nv, int64_t k, const real *a, int64_t lda, const real *
 }
 
 SHARED void product(int64_t m, int64_t n, int64_t k, matrix a, matrix b, matrix c) {
-  int64_t lane = 0;
-  for (; lane + (NV - 1) * VL < n; lane += NV * VL)
-    for (int64_t i = 0; i < m; i += MR)
-      set_tile(NV, k, a.at + i, a.ld, b.at + lane, b.ld, c.at + i * c.ld + lane, c.ld);
-  for (; lane < n; lane += VL)
-    for (int64_t i = 0; i < m; i += MR) set_tile(1, k, a.at + i, a.ld, b.at + lane, b.ld, c.at + i * c.ld + lane, c.ld);
+  for (int64_t lane = 0, nv; lane < n; lane += nv * VL) {
+    nv = take_vectors(ceil_div(n - lane, VL));
+    const real *row = b.at + lane;
+    for (int64_t i = 0; i < m; i += MR) {
+      real *to = c.at + i * c.ld + lane;
+      if (nv == NV)
+        set_tile(NV, k, a.at + i, a.ld, row, b.ld, to, c.ld);
+      else if (nv == 2)
+        set_tile(2, k, a.at + i, a.ld, row, b.ld, to, c.ld);
+      else
+        set_tile(1, k, a.at + i, a.ld, row, b.ld, to, c.ld);
+    }
+  }
 }
 
 /* c = keep c + a b, with one number for all, and plainly added */
@@ -68,13 +81,19 @@ INLINE void into_tile(int nv, int64_t k, const real *a, int64_t lda, const real 
 }
 
 SHARED void product_into(int64_t m, int64_t n, int64_t k, matrix a, matrix b, real keep, matrix c) {
-  int64_t lane = 0;
-  for (; lane + (NV - 1) * VL < n; lane += NV * VL)
-    for (int64_t i = 0; i < m; i += MR)
-      into_tile(NV, k, a.at + i, a.ld, b.at + lane, b.ld, keep, c.at + i * c.ld + lane, c.ld);
-  for (; lane < n; lane += VL)
-    for (int64_t i = 0; i < m; i += MR)
-      into_tile(1, k, a.at + i, a.ld, b.at + lane, b.ld, keep, c.at + i * c.ld + lane, c.ld);
+  for (int64_t lane = 0, nv; lane < n; lane += nv * VL) {
+    nv = take_vectors(ceil_div(n - lane, VL));
+    const real *row = b.at + lane;
+    for (int64_t i = 0; i < m; i += MR) {
+      real *to = c.at + i * c.ld + lane;
+      if (nv == NV)
+        into_tile(NV, k, a.at + i, a.ld, row, b.ld, keep, to, c.ld);
+      else if (nv == 2)
+        into_tile(2, k, a.at + i, a.ld, row, b.ld, keep, to, c.ld);
+      else
+        into_tile(1, k, a.at + i, a.ld, row, b.ld, keep, to, c.ld);
+    }
+  }
 }
 
 /* ---- c = keep c + a b ------------------------------------------------------------------------------------ */
