@@ -203,7 +203,7 @@ static void forge_close(forge *f, const char *id) {
 static int bench_deadline(bench *b) {
   forge f = {.host = NULL};
   forged_kernel loop = {.id = "endless"};
-  forged_pack p = {"endless", "1.0.0", &loop, 1, f.secret};
+  forged_pack p = {"endless", "1.0.0", &loop, 1, f.secret, NULL};
   ambi_pack *pack = NULL;
   ambi_pack_kernel *k = NULL;
   ambi_pack_call call = {.ticks = 100};
@@ -230,7 +230,7 @@ static int bench_deadline(bench *b) {
 static int bench_verify(bench *b) {
   forge f = {.host = NULL};
   forged_kernel big = {.id = "big", .bytes = 1 << 20};
-  forged_pack p = {"big", "1.0.0", &big, 1, f.secret};
+  forged_pack p = {"big", "1.0.0", &big, 1, f.secret, NULL};
   unsigned char *wasm = malloc(big.bytes);
   double best = 1e30;
   for (size_t i = 0; i < big.bytes && wasm; i++) wasm[i] = (unsigned char)(i * 2654435761U >> 13);

@@ -93,7 +93,7 @@ int forge_pack(const char *folder, const forged_pack *p) {
           "\"999.0.0\", \"kernels\": [",
           p->name, p->version);
   for (int i = 0; i < p->count && good; i++) good = put_kernel(f.to, folder, &p->kernels[i], i == 0);
-  fprintf(f.to, "]}\n");
+  fprintf(f.to, "]%s%s}\n", p->more ? ", " : "", p->more ? p->more : "");
   if (!good) return file_cancel(&f), 0;
   if (!file_commit(&f, err, sizeof err)) return fprintf(stderr, "ambi pack: %s\n", err), 0;
   return p->secret ? sign_folder(folder, p->secret) : 1;

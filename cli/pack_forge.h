@@ -16,6 +16,7 @@ typedef struct {
   const forged_kernel *kernels;
   int count;
   const uint8_t *secret; /* NULL: not signed */
+  const char *more;      /* further members of the pack, as above */
 } forged_pack;
 
 /* Writes the pack into a folder; 1, or 0 after printing why not. */

@@ -53,7 +53,7 @@ static const char *path_of(const char *name) {
 
 static bool forge(const char *name, const void *wasm, size_t bytes, const char *more) {
   forged_kernel k = {"k", wasm, bytes, more};
-  forged_pack p = {name, "1.0.0", &k, 1, secret};
+  forged_pack p = {name, "1.0.0", &k, 1, secret, NULL};
   return CHECK(wasm && forge_pack(path_of(name), &p), "%s cannot be made", name);
 }
 
@@ -237,7 +237,7 @@ static void test_keys(void) {
   char from[512], to[512], err[200];
   void *wasm = forge_kernel(MEMORY, "(i32.const 0)", &bytes);
   forged_kernel k = {"k", wasm, bytes, NULL};
-  forged_pack p = {"keys", "1.0.0", &k, 1, other_secret};
+  forged_pack p = {"keys", "1.0.0", &k, 1, other_secret, NULL};
   CHECK(forge_pack(path_of("wrong-key"), &p), "wrong-key");
   CHECK_STATUS(open_only("wrong-key"), AMBI_DENIED, "signature", "trusted keys");
   still_well("a wrong key");
@@ -306,6 +306,37 @@ static void test_allowed(void) {
   free(wasm);
 }
 
+/* Where a kernel cannot be used, another steps in; a ring of those that cannot ends. */
+static void test_fallbacks(void) {
+  static const char wrong[] =
+      "\"self_test\": [{\"pass\": \"forward\", \"params\": \"\", \"out\": [7], \"tolerance\": 1}]";
+  size_t bytes = 0, other = 0;
+  void *wasm = forge_kernel(MEMORY, "(i32.const 0)", &bytes);
+  void *bad = forge_kernel("(import \"env\" \"f\" (func)) " MEMORY, "(i32.const 0)", &other);
+  forged_kernel k[] = {{"imports", bad, other, NULL}, {"wrong", wasm, bytes, wrong}, {"right", wasm, bytes, NULL}};
+  forged_pack p = {"fallbacks", "1.0.0", k, 3, secret, "\"fallbacks\": {\"imports\": \"wrong\", \"wrong\": \"right\"}"};
+  ambi_pack *pack = NULL;
+  ambi_pack_kernel *kernel = NULL;
+  ambi_pack_call call = {.pass = AMBI_FORWARD};
+  CHECK(forge_pack(path_of("fallbacks"), &p), "fallbacks");
+  CHECK_OK(ambi_pack_open(host, path_of("fallbacks"), &pack));
+  CHECK_OK(ambi_pack_kernel_open(pack, "imports", &kernel));
+  CHECK_OK(ambi_pack_run(kernel, &call));
+  ambi_pack_kernel_close(kernel);
+  CHECK_STATUS(ambi_pack_kernel_open(pack, "none", &kernel), AMBI_INVALID, "no kernel none");
+  CHECK_OK(ambi_pack_swap(host, pack));
+  ambi_pack_close(pack);
+  p.more = "\"fallbacks\": {\"imports\": \"wrong\", \"wrong\": \"imports\"}";
+  CHECK(forge_pack(path_of("fallbacks"), &p), "a ring");
+  CHECK_OK(ambi_pack_open(host, path_of("fallbacks"), &pack));
+  CHECK(ambi_pack_kernel_open(pack, "imports", &kernel) == AMBI_DENIED, "a ring of fallbacks ends: %s", ambi_error());
+  CHECK(ambi_pack_swap(host, pack) == AMBI_DENIED, "every kernel of an active pack is well");
+  ambi_pack_close(pack);
+  free(wasm);
+  free(bad);
+  still_well("fallbacks");
+}
+
 /* ---- versions
  * --------------------------------------------------------------------------------------------------------------------------
  */
@@ -321,7 +352,7 @@ static void test_replay(void) {
   size_t bytes = 0;
   void *wasm = forge_kernel(MEMORY, "(i32.const 0)", &bytes);
   forged_kernel k = {"k", wasm, bytes, NULL};
-  forged_pack p = {"replay", "1.9.0", &k, 1, secret};
+  forged_pack p = {"replay", "1.9.0", &k, 1, secret, NULL};
   char state[256];
   snprintf(state, sizeof state, "%s/state", root);
   CHECK(forge_pack(path_of("old"), &p), "old");
@@ -495,6 +526,7 @@ int main(void) {
     test_signed_damage();
     test_keys();
     test_allowed();
+    test_fallbacks();
     test_replay();
     test_manifests();
     test_many_kernels();

@@ -251,7 +251,11 @@ void ambi_pack_kernel_close(ambi_pack_kernel *k) {
 ambi_status ambi_pack_swap(ambi_pack_host *h, ambi_pack *p) {
   if (!h || !p) return fail(AMBI_INVALID, "ambi_pack_swap: %s is NULL", h ? "pack" : "host");
   if (p->host != h) return fail(AMBI_INVALID, "ambi_pack_swap: the pack was opened by another host");
-  for (int i = 0; i < p->m.count; i++) TRY(kernel_load(&p->kernels[i]));
+  for (int i = 0; i < p->m.count; i++) { /* each, or what steps in for it */
+    ambi_pack_kernel *k;
+    TRY(ambi_pack_kernel_open(p, p->m.kernels[i].id, &k));
+    ambi_pack_kernel_close(k);
+  }
   ambi_pack *old = NULL;
   pthread_mutex_lock(&h->lock);
   ambi_status s = trust_activate(h, &p->m);
