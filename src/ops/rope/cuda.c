@@ -7,8 +7,8 @@
 #include "ops/rope/op.h"
 
 enum { X = AMBI_ROPE_X, POSITIONS = AMBI_ROPE_POSITIONS, FREQUENCIES = AMBI_ROPE_FREQUENCIES, Y = AMBI_ROPE_Y };
-enum { THREADS = 256, HEADS_EACH = 4, TURNS = 1 }; /* heads that a thread has under way at once, and how often */
-enum { WINDOW = 128 };                             /* pairs of a launch: their frequencies travel in its arguments */
+enum { THREADS = 256 };
+enum { WINDOW = 128 }; /* pairs of a launch: their frequencies travel in its arguments */
 
 extern const char rope_cu[];
 
@@ -79,13 +79,16 @@ static void free_windows(const cuda_device *d, void *context) {
   free(context);
 }
 
-/* Blocks in y share the heads: each thread turns about HEADS_EACH TURNS of them by the angles it has computed, or fewer
- * where the device would not be filled. */
-static int64_t head_blocks(const cuda_plan *k, int64_t heads, int64_t blocks_x) {
-  int64_t groups = ceil_div(heads, HEADS_EACH), few = ceil_div(groups, TURNS);
-  int64_t fill = blocks_x > 0 ? ceil_div(8 * (int64_t)k->dev->multiprocessors, blocks_x) : 1;
-  int64_t blocks = few > fill ? few : fill < groups ? fill : groups;
-  return blocks < 65535 ? blocks : 65535;
+/* Heads that a thread turns by the angles it has computed, all under way at once. f32 has fewer pairs to a vector,
+ * and more heads to make up for it. */
+static int64_t heads_each(const cuda_plan *k) {
+  return k->special && dtype_bytes(k->p->t[is_backward(k->p) ? AMBI_GRAD(Y) : X].dtype) == 4 ? 8 : 4;
+}
+
+/* Blocks in y share the heads. */
+static int64_t head_blocks(const cuda_plan *k) {
+  int64_t groups = ceil_div(rope_of(k->p)->heads.count, heads_each(k));
+  return groups < 65535 ? groups : 65535;
 }
 
 static ambi_status plan_rotation(cuda_plan *k, int64_t vec) {
@@ -98,7 +101,7 @@ static ambi_status plan_rotation(cuda_plan *k, int64_t vec) {
   cuda_number(k, "FIRST_PAIR", 0);
   cuda_number(k, "PAIRS", 0);
   w->table = cuda_numbers(k, "FREQUENCY_BITS", WINDOW);
-  w->rotate = cuda_held(k, "rope_rotate", blocks_x, head_blocks(k, r->heads.count, blocks_x), THREADS, 1);
+  w->rotate = cuda_held(k, "rope_rotate", blocks_x, head_blocks(k), THREADS, 1);
   if (!k->failed) fill_window(k->p, w, 0, k->args.n);
   cuda_then(k, rotate_windows, w, free_windows);
   return AMBI_OK;
@@ -112,7 +115,7 @@ static ambi_status plan(cuda_plan *k) {
   say_strides(k, r);
   cuda_fix(k, "VEC", vec);
   cuda_fix(k, "EVEN", k->special && rows_are_even(k, r));
-  cuda_fix(k, "HEADS_EACH", HEADS_EACH);
+  cuda_fix(k, "HEADS_EACH", heads_each(k));
   cuda_fix(k, "WINDOW", WINDOW);
   cuda_fix(k, "INTERLEAVED", k->p->op.u.rope.interleaved);
   cuda_number(k, "LENGTH", r->length);
@@ -125,7 +128,7 @@ static ambi_status plan(cuda_plan *k) {
   if (ambi_numel(&k->p->t[is_backward(k->p) ? AMBI_GRAD(X) : Y]) == 0) return AMBI_OK;
   if (r->dims) TRY(plan_rotation(k, vec));
   int64_t blocks_x = cuda_blocks(k, ceil_div(rows * rest, THREADS), 64);
-  cuda_launch(k, "rope_rest", blocks_x, head_blocks(k, r->heads.count, blocks_x), THREADS, 1, 0);
+  cuda_launch(k, "rope_rest", blocks_x, head_blocks(k), THREADS, 1, 0);
   return AMBI_OK;
 }
 
