@@ -48,15 +48,85 @@ inline void put_gradient(const args &a, i64 row, nth column, real (&ds)[VEC]) {
 
 #if KEEP
 enum { RESIDENT = COMPUTE_F64 ? 1 : AT_ONCE }; /* blocks of a multiprocessor; doubles need the registers */
-enum { S = SUMMED ? SUM : X, ADDED = HAS(RESIDUAL) && !SUMMED };
+enum { S = SUMMED ? SUM : X };
+#define MY_COLUMN(j) COLUMN(FIRST_ROW, j) /* a group's rows all have the phase of its first */
+
+#if BACKWARD
+/* The sums of a run: to part `part` of the partial sums, (PARTS, COLS) */
+inline void put_partial(const args &a, real *partial, i64 part, const real (&sum)[KEPT][VEC], i64 cols) {
+#pragma unroll
+  for (int j = 0; j < CHUNKS; j++)
+    for (int k = 0; k < VEC; k++) {
+      const nth column = MY_COLUMN(j) + k;
+      if (inside(column, cols)) partial[part * cols + column] = sum[j][k];
+    }
+}
+#endif
+#endif
+
+/* ---- rows that go straight to registers ------------------------------------------------------------------------ */
+#if KEEP && !QUEUED && !BACKWARD
+/* s of a thread's chunk, kept as it lies in memory; as reals where it is a sum. */
+struct held {
+  RAW(X) stored;
+  real sum[VEC];
+  void load(const args &a, i64 row, nth column) {
+    if (HAS(RESIDUAL))
+      source_of(a, row).get(sum, column, COLS);
+    else
+      load_raw(stored, LINE(X, row), column, COLS);
+  }
+  void get(const args &a, real (&v)[VEC]) const {
+    if (!HAS(RESIDUAL)) unpack(v, stored, DTYPE(X));
+    for (int k = 0; k < VEC && HAS(RESIDUAL); k++) v[k] = sum[k];
+  }
+};
+#elif KEEP && !QUEUED
+/* Whether the next row is loaded while this one is worked on: where there are registers for that. */
+enum { AHEAD = KEPT * VEC * (bytes_of(DTYPE(S)) + bytes_of(DTYPE(DY))) <= 64 };
+
+struct inputs {
+  RAW(S) s[KEPT];
+  RAW(DY) dy[KEPT];
+  real mean, rstd; /* those that forward saved */
+};
+
+inline void load_inputs(const args &a, inputs &in, i64 row) {
+  const line s = source_of(a, row).x, dy = LINE(DY, row);
+  if (row >= ROWS) return;
+  if (HAS_MEAN) in.mean = GET(MEAN_SLOT, ROW_OFFSET(MEAN_SLOT, row));
+  if (HAS(RSTD)) in.rstd = GET(RSTD, ROW_OFFSET(RSTD, row));
+#pragma unroll
+  for (int j = 0; j < CHUNKS; j++) {
+    if (READS_S) load_raw(in.s[j], s, MY_COLUMN(j), COLS);
+    load_raw(in.dy[j], dy, MY_COLUMN(j), COLS);
+  }
+}
+
+/* s and dy of a row */
+inline void unpack_inputs(const args &a, const inputs &in, i64 row, real (&s)[KEPT][VEC], real (&d)[KEPT][VEC]) {
+  const line residual = source_of(a, row).residual;
+#pragma unroll
+  for (int j = 0; j < CHUNKS; j++) {
+    unpack(d[j], in.dy[j], DTYPE(DY));
+    if (!READS_S) continue;
+    unpack(s[j], in.s[j], DTYPE(S));
+    real more[VEC];
+    if (residual.at) get_line(more, residual, MY_COLUMN(j), COLS);
+    for (int k = 0; k < VEC && residual.at; k++) s[j][k] += more[k];
+  }
+}
+#endif
+
+/* ---- rows that wait in shared memory (queue.cu) ---------------------------------------------------------------- */
+#if QUEUED
+enum { ADDED = HAS(RESIDUAL) && !SUMMED };
 /* where a stage of the queue has s, the residual, and dy */
 enum {
   AT_RESIDUAL = READS_S ? KEPT * PIECES_OF(S) : 0,
   AT_DY = AT_RESIDUAL + (ADDED ? KEPT * PIECES_OF(RESIDUAL) : 0),
   PIECES = AT_DY + (BACKWARD ? KEPT * PIECES_OF(DY) : 0)
 };
-/* A group's rows all have the phase of its first. */
-#define MY_COLUMN(j) COLUMN(FIRST_ROW, j)
 #define PIECE(stage, at, s, j) piece_at(memory, (stage) * PIECES + (at) + (int)(j) * (int)PIECES_OF(s))
 #define ASK(stage, at, s, j) \
   ask_chunk<bytes_of(DTYPE(s))>(PIECE(stage, at, s, j), LINE(s, row), MY_COLUMN(j), (int)COLS, a.aligned)
@@ -98,16 +168,6 @@ inline saved saved_of(const args &a, i64 row) {
   if (row < ROWS && HAS_MEAN) s.mean = GET(MEAN_SLOT, ROW_OFFSET(MEAN_SLOT, row));
   if (row < ROWS && HAS(RSTD)) s.rstd = GET(RSTD, ROW_OFFSET(RSTD, row));
   return s;
-}
-
-/* The sums of a run: to part `part` of the partial sums, (PARTS, COLS) */
-inline void put_partial(const args &a, real *partial, i64 part, const real (&sum)[KEPT][VEC], i64 cols) {
-#pragma unroll
-  for (int j = 0; j < CHUNKS; j++)
-    for (int k = 0; k < VEC; k++) {
-      const nth column = MY_COLUMN(j) + k;
-      if (inside(column, cols)) partial[part * cols + column] = sum[j][k];
-    }
 }
 #endif
 #endif

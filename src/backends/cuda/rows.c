@@ -5,9 +5,9 @@
 
 /* As few threads as let each hold `each` values: fewer threads reduce faster, more rows are under way. A single warp
  * may hold half as many again: it needs no barrier. */
-static int group_for(int64_t cols, int64_t vec, int64_t each) {
+static int group_for(int64_t cols, int64_t vec, int64_t each, bool queued) {
   int64_t vectors = ceil_div(cols, vec), own = each > vec ? each / vec : 1, least = ceil_div(vectors, 1024);
-  if (ceil_div(vectors, 32) * vec <= each + each / 2) return 32;
+  if (queued && ceil_div(vectors, 32) * vec <= each + each / 2) return 32;
   if (own < least) own = least;
   int64_t warps = ceil_div(vectors, 32 * own);
   return warps < 1 ? 32 : (int)warps * 32;
@@ -18,8 +18,7 @@ static bool has_rows(const cuda_plan *k, uint32_t scalars, int s) {
   return ((k->p->reads | k->p->writes) & ~scalars & AMBI_BIT(s)) && k->p->t[s].ndim > 1;
 }
 
-/* Every row begins at a multiple of 16 bytes if the first does. */
-static bool rows_are_even(const cuda_plan *k, uint32_t scalars) {
+bool cuda_rows_are_even(const cuda_plan *k, uint32_t scalars) {
   const grid *g = &rows_of(k->p)->rows;
   for (int s = 0; s < AMBI_SLOTS; s++)
     for (int i = 0; i < g->ndim && has_rows(k, scalars, s); i++)
@@ -92,11 +91,11 @@ row_split cuda_rows(cuda_plan *k, uint32_t scalars, row_wishes w) {
   row_split split = {.rows = r->cols ? r->rows.count : 0, .vec = 1, .group = 128, .groups = 1, .period = 1};
   int64_t vec = cuda_vector(k, ~scalars), step = 0, stages = 0;
   bool fast = cuda_specialise(k, vec > 1);
-  if (!rows_are_even(k, scalars)) step = w.phases ? phase_step(k, scalars, vec) : -1;
+  if (!cuda_rows_are_even(k, scalars)) step = w.phases ? phase_step(k, scalars, vec) : -1;
   if (step < 0) vec = 1; /* neighbours still read neighbours, as straddling vectors would not */
   if (fast && vec > 1) split.period = period_of(step, vec);
   int64_t reach = r->cols + (split.period > 1 ? vec - 1 : 0); /* columns from a multiple of vec on */
-  if (fast) split.vec = vec, split.group = group_for(reach, vec, w.each);
+  if (fast) split.vec = vec, split.group = group_for(reach, vec, w.each, w.queued != 0);
   if (split.group == 32) split.groups = 4;
   split.chunks = ceil_div(reach, split.group * split.vec);
   split.keep = fast && vec > 1 && split.chunks * vec <= w.registers;
@@ -106,6 +105,7 @@ row_split cuda_rows(cuda_plan *k, uint32_t scalars, row_wishes w) {
   split.shared = stages * queue_row(k, &split, w.queued);
   k->variant = !fast ? "general" : split.keep ? "rows" : "long rows";
   say_rows(k, &split, step > 0 ? step : 0);
+  cuda_fix(k, "QUEUED", stages > 0);
   if (w.queued) cuda_fix(k, "STAGES", stages);
   if (w.resident) cuda_fix(k, "AT_ONCE", split.at_once);
   return split;

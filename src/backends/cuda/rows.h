@@ -21,7 +21,10 @@ typedef struct {
   bool keep;
 } row_split;
 
-/* Says all the numbers, adds the part, and returns what launches need. `scalars`: slots with one element a row. */
+/* Every row begins at a multiple of 16 bytes if the first does. `scalars`: slots with one element a row. */
+bool cuda_rows_are_even(const cuda_plan *k, uint32_t scalars);
+
+/* Says all the numbers, adds the part, and returns what launches need. */
 row_split cuda_rows(cuda_plan *k, uint32_t scalars, row_wishes wishes);
 
 /* Blocks for all rows, as many as the multiprocessors hold at once. With more, those that start last would still be at

@@ -38,11 +38,9 @@ static void plan_formula(cuda_plan *k) {
 static ambi_status plan(cuda_plan *k) {
   const problem *p = k->p;
   uint32_t scalars = AMBI_BIT(TARGET) | AMBI_BIT(LOSS) | AMBI_BIT(LSE) | AMBI_BIT(AMBI_GRAD(LOSS));
-  const int64_t held_each = 192; /* bytes of a row to a thread: a multiprocessor then has about 1024 threads */
-  row_wishes w = {.each = held_each / dtype_bytes(p->t[LOGITS].dtype), .phases = true};
-  row_split r = cuda_rows(k, scalars, w);
+  row_split r = cuda_rows(k, scalars, (row_wishes){.each = 104, .phases = true});
   int64_t rows = rows_of(p)->rows.count, held = held_bytes(k, r), threads = (int64_t)r.group * r.groups;
-  int64_t fit = held ? ((int64_t)228 << 10) / (held + 2048) : 1280, at_once = 1280 / threads;
+  int64_t fit = held ? ((int64_t)228 << 10) / (held + 2048) : 1024, at_once = 1024 / threads;
   int to = gradient_slot(p);
   if (at_once > fit) at_once = fit;
   r.at_once = at_once < 1 ? 1 : (int)at_once;

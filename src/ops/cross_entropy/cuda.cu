@@ -25,23 +25,19 @@ KERNEL(cross_entropy_count, 1024) {
 }
 
 /* ---- a row of logits ----------------------------------------------------------------------------------------------- */
-/* A row is asked for, and waited for, in QUARTERS batches of NTH chunks: the first are read while the last arrive. */
-enum { QUARTERS = 4 };
-#define NTH ((int)((CHUNKS + QUARTERS - 1) / QUARTERS))
-
 #if HELD
 #define HELD_AT(memory, j) piece_at(memory, (int)(j) * (int)PIECES_OF(LOGITS))
 /* Asks for a thread's chunk of a row */
 inline void fetch(const args &a, char *to, const line &x, i64 column) {
   ask_chunk<bytes_of(DTYPE(LOGITS))>(to, x, (int)column, (int)COLS, a.aligned);
 }
-template <int N> inline void batches_here() { copies_here<N>(); }
-inline void batch_asked() { copies_asked(); }
+inline void row_here() { copies_here<0>(); }
+inline void row_asked() { copies_asked(); }
 #else
 #define HELD_AT(memory, j) (memory)
 inline void fetch(const args &, char *, const line &, i64) {}
-template <int N> inline void batches_here() {}
-inline void batch_asked() {}
+inline void row_here() {}
+inline void row_asked() {}
 #endif
 
 /* l at a thread's chunk, -inf outside the row: from shared memory or from x */
@@ -93,63 +89,43 @@ template <bool HOT> inline void gradient(const args &a, real (&l)[VEC], real max
 }
 
 /* ---- rows ---------------------------------------------------------------------------------------------------------- */
-/* A thread's batch of a row */
-inline void read_batch(const args &a, i64 row, int batch, const line &x, char *memory, running_lump &mine) {
-  const i64 end = min((i64)(batch + 1) * NTH, (i64)CHUNKS);
+/* The loss and lse of a row that counts, by all its threads */
+inline ce_row read_row(const args &a, i64 row, const line &x, char *memory, i64 target, lump (&room)[2][32], int &turn) {
+  running_lump mine;
+  real l[VEC], l_y = NAN; /* read before any thread may overwrite it */
+  if (target < COLS && threadIdx.x == 0) l_y = load(x.dtype, x.at, target * x.step);
+  if (CAPPED) l_y = CAP * m_tanh(l_y / CAP);
+  mine.clear();
 #pragma unroll 2
-  for (i64 j = (i64)batch * NTH; j < end; j++) {
+  for (i64 j = 0; j < CHUNKS; j++) {
     const i64 column = COLUMN(row, j);
-    real l[VEC];
     if (column >= COLS) break;
     get_l(a, l, x, HELD_AT(memory, j), column);
     mine.add(l, column, COLS);
   }
-}
-
-/* The loss and lse of a row that counts, by all its threads */
-inline ce_row read_row(const args &a, i64 row, const line &x, char *memory, i64 target, lump (&room)[2][32], int &turn) {
-  running_lump mine;
-  real l_y = NAN; /* read before any thread may overwrite it */
-  if (target < COLS && threadIdx.x == 0) l_y = load(x.dtype, x.at, target * x.step);
-  if (CAPPED) l_y = CAP * m_tanh(l_y / CAP);
-  mine.clear();
-  batches_here<3>(), read_batch(a, row, 0, x, memory, mine);
-  batches_here<2>(), read_batch(a, row, 1, x, memory, mine);
-  batches_here<1>(), read_batch(a, row, 2, x, memory, mine);
-  batches_here<0>(), read_batch(a, row, 3, x, memory, mine);
   return row_of_lump(a, group_merge(mine.done(), room, turn), l_y);
 }
 
-/* dlogits of a row, or zeros, at a thread's chunk */
-inline void put_chunk(const args &a, const line &x, const line &to, char *held, i64 column, i64 target, real max,
-                      const ce_slope &s) {
-  const i64 y = target - column;
-  const bool counted = counts(a, target);
-  real l[VEC];
-  if (counted) {
-    get_l(a, l, x, held, column);
-    if (y >= 0 && y < VEC)
-      gradient<true>(a, l, max, s, y);
-    else
-      gradient<false>(a, l, max, s, y);
-  }
-  for (int k = 0; k < VEC && !counted; k++) l[k] = 0;
-  put_line(to, column, l, COLS);
-}
-
-/* dlogits of a row, if they are wanted; `next`: the row to fetch meanwhile, if it is there */
+/* dlogits of a row, or zeros; `next`: the row to fetch meanwhile, if it is there */
 inline void put_row(const args &a, i64 row, const line &x, const line &next, char *memory, i64 target, const ce_row &r,
                     real g) {
   const line to = LINE(TO, row);
   const ce_slope s = slope_of(a, r, target, g);
-  for (int batch = 0; batch < QUARTERS; batch++) {
-    const i64 end = min((i64)(batch + 1) * NTH, (i64)CHUNKS);
-    for (i64 j = (i64)batch * NTH; j < end; j++) {
-      if (to.at && COLUMN(row, j) < COLS) put_chunk(a, x, to, HELD_AT(memory, j), COLUMN(row, j), target, r.max, s);
-      if (next.at && COLUMN(row + ROW_STEP, j) < COLS)
-        fetch(a, HELD_AT(memory, j), next, COLUMN(row + ROW_STEP, j));
+  const bool counted = counts(a, target);
+  for (i64 j = 0; j < CHUNKS; j++) {
+    const i64 column = COLUMN(row, j), y = target - column;
+    real l[VEC];
+    if (column >= COLS) break;
+    if (counted) {
+      get_l(a, l, x, HELD_AT(memory, j), column);
+      if (y >= 0 && y < VEC)
+        gradient<true>(a, l, r.max, s, y);
+      else
+        gradient<false>(a, l, r.max, s, y);
     }
-    batch_asked();
+    for (int k = 0; k < VEC && !counted; k++) l[k] = 0;
+    put_line(to, column, l, COLS);
+    if (HELD && next.at) fetch(a, HELD_AT(memory, j), next, column); /* all rows of a group have the same phase */
   }
 }
 
@@ -176,12 +152,8 @@ inline line next_row(const args &a, i64 row) {
 }
 
 inline void fetch_row(const args &a, i64 row, const line &x, char *memory) {
-  for (int batch = 0; batch < QUARTERS; batch++) {
-    const i64 end = min((i64)(batch + 1) * NTH, (i64)CHUNKS);
-    for (i64 j = (i64)batch * NTH; x.at && j < end; j++)
-      if (COLUMN(row, j) < COLS) fetch(a, HELD_AT(memory, j), x, COLUMN(row, j));
-    batch_asked();
-  }
+  for (i64 j = 0; HELD && x.at && j < CHUNKS && COLUMN(row, j) < COLS; j++)
+    fetch(a, HELD_AT(memory, j), x, COLUMN(row, j));
 }
 
 KERNEL(cross_entropy_rows, GROUP * GROUPS, AT_ONCE) {
@@ -190,19 +162,22 @@ KERNEL(cross_entropy_rows, GROUP * GROUPS, AT_ONCE) {
   line x = next_row(a, FIRST_ROW);
 #if HELD
   DYNAMIC_SHARED(memory);
-  fetch_row(a, FIRST_ROW, x, memory);
 #else
   char *const memory = 0;
 #endif
+  fetch_row(a, FIRST_ROW, x, memory);
+  row_asked();
   for (i64 row = FIRST_ROW; row < ALL_ROWS; row += ROW_STEP) {
     const line next = next_row(a, row + ROW_STEP);
     const i64 target = target_of(a, row);
     ce_row r = {0, 1, 0, 0};
+    row_here();
     if (SAVED_LSE) r.max = r.lse = GET(LSE, ROW_OFFSET(LSE, row));
     if (counts(a, target) && !SAVED_LSE) r = read_row(a, row, x, memory, target, room, turn);
-    batches_here<0>();
     put_scalars(a, row, r);
-    if (HAS(TO) || HELD) put_row(a, row, x, next, memory, target, r, dloss_of(a, row));
+    if (HAS(TO)) put_row(a, row, x, next, memory, target, r, dloss_of(a, row));
+    if (!HAS(TO)) fetch_row(a, row + ROW_STEP, next, memory);
+    row_asked();
     x = next;
   }
 }

@@ -12,8 +12,9 @@ enum {
 
 extern const char layernorm_cu[];
 
-/* Values of a row to a thread; threads of a multiprocessor, forward and backward */
-enum { EACH = 16, FORWARD_RESIDENT = 768, BACKWARD_RESIDENT = 768 };
+enum { EACH = 16 }; /* values of a row to a thread */
+/* Threads of a multiprocessor */
+enum { FORWARD_QUEUED = 768, BACKWARD_DIRECT = 512, BACKWARD_QUEUED = 512 };
 
 static void plan_backward(cuda_plan *k, row_split r) {
   bool wants_dw = writes_slot(k->p, AMBI_GRAD(W)), wants_db = writes_slot(k->p, AMBI_GRAD(B));
@@ -31,12 +32,19 @@ static void plan_backward(cuda_plan *k, row_split r) {
   cuda_launch(k, "layernorm_columns", ceil_div(cols, 32), wants_dw + wants_db, 32, 32, 0);
 }
 
-static ambi_status plan(cuda_plan *k) {
-  bool backward = is_backward(k->p), summed = backward && reads_slot(k->p, SUM);
+/* Aligned rows of backward go straight to registers; all others wait in shared memory. */
+static row_wishes wishes_of(const cuda_plan *k, bool backward, uint32_t scalars) {
+  bool summed = backward && reads_slot(k->p, SUM), direct = backward && cuda_rows_are_even(k, scalars);
   row_wishes w = {.each = EACH, .registers = 2 * EACH, .phases = true};
-  w.queued = AMBI_BIT(DY) | (summed ? AMBI_BIT(SUM) : AMBI_BIT(X) | AMBI_BIT(RESIDUAL));
-  w.resident = backward ? BACKWARD_RESIDENT : FORWARD_RESIDENT;
-  row_split r = cuda_rows(k, AMBI_BIT(MEAN) | AMBI_BIT(RSTD), w);
+  if (!direct) w.queued = AMBI_BIT(DY) | (summed ? AMBI_BIT(SUM) : AMBI_BIT(X) | AMBI_BIT(RESIDUAL));
+  w.resident = direct ? BACKWARD_DIRECT : backward ? BACKWARD_QUEUED : FORWARD_QUEUED;
+  return w;
+}
+
+static ambi_status plan(cuda_plan *k) {
+  bool backward = is_backward(k->p);
+  uint32_t scalars = AMBI_BIT(MEAN) | AMBI_BIT(RSTD);
+  row_split r = cuda_rows(k, scalars, wishes_of(k, backward, scalars));
   cuda_fix(k, "MEAN_SLOT", MEAN);
   cuda_part(k, queue_cu);
   cuda_part(k, norm_cu);

@@ -44,7 +44,7 @@ inline void put_statistics(const args &a, i64 row, real m, real r) {
   if (HAS(RSTD) && threadIdx.x == 0) PUT(RSTD, ROW_OFFSET(RSTD, row), r);
 }
 
-#if KEEP
+#if QUEUED
 KERNEL(layernorm_forward, THREADS, RESIDENT) {
   __shared__ real room[2][1][32];
   DYNAMIC_SHARED(memory);
@@ -154,7 +154,7 @@ inline void put_ds(const args &a, i64 row, nth column, const real (&g)[VEC], con
   put_gradient(a, row, column, ds);
 }
 
-#if KEEP
+#if QUEUED
 /* c, d = dy and g = dy w of a thread's chunk */
 inline void take_chunk(const args &a, char *memory, int stage, int j, real m, const RAW(W) &w, real (&c)[VEC],
                        real (&d)[VEC], real (&g)[VEC]) {
@@ -213,6 +213,61 @@ KERNEL(layernorm_backward, THREADS, RESIDENT) {
         if (WANTS_DS) put_ds(a, row, MY_COLUMN(j), g, c, f);
       }
       ask_row(a, memory, stage, row + STAGES * ROW_STEP);
+    }
+    if (HAS(DW)) put_partial(a, (real *)PARTIAL_DW, part, dw, COLS);
+    if (HAS(DB)) put_partial(a, (real *)PARTIAL_DB, part, db, COLS);
+  }
+}
+#elif KEEP
+/* s becomes c */
+inline factors row_factors(const args &a, real mean, real r, real (&s)[KEPT][VEC], const real (&d)[KEPT][VEC],
+                           const RAW(W) (&w)[KEPT], real (&room)[2][3][32], int &turn) {
+  real sum = 0, v[3] = {0, 0, 0};
+  factors none = {0, 0, 0, 0};
+  if (!READS_S) return none;
+#pragma unroll
+  for (int j = 0; j < CHUNKS; j++) sum += total(s[j]);
+  const real m = mean_of(a, mean, sum, room, turn);
+#pragma unroll
+  for (int j = 0; j < CHUNKS; j++) {
+    real g[VEC];
+    centre(s[j], m, MY_COLUMN(j), COLS);
+    if (HAS(W)) unpack(g, w[j], DTYPE(W));
+    for (int k = 0; k < VEC; k++) g[k] = HAS(W) ? g[k] * d[j][k] : d[j][k];
+    v[0] += total(g), v[1] += dot(g, s[j]), v[2] += dot(s[j], s[j]);
+  }
+  return factors_of(a, r, m, v, room, turn);
+}
+
+KERNEL(layernorm_backward, GROUP * GROUPS, RESIDENT) {
+  __shared__ real room[2][3][32];
+  int turn = 0;
+  RAW(W) w[KEPT];
+  inputs in;
+#pragma unroll
+  for (int j = 0; j < CHUNKS && HAS(W); j++) load_raw(w[j], VECTOR(W), MY_COLUMN(j), COLS);
+  if (AHEAD) load_inputs(a, in, FIRST_ROW);
+  i64 row = FIRST_ROW;
+  for (i64 part = FIRST_ROW; part < PARTS; part += ROW_STEP) {
+    real dw[KEPT][VEC] = {}, db[KEPT][VEC] = {};
+    for (int i = 0; i < RUN && row < ROWS; i++, row += ROW_STEP) {
+      real c[KEPT][VEC], d[KEPT][VEC];
+      if (!AHEAD) load_inputs(a, in, row);
+      unpack_inputs(a, in, row, c, d);
+      const real mean = in.mean, r = in.rstd;
+      if (AHEAD) load_inputs(a, in, row + ROW_STEP);
+      const factors f = row_factors(a, mean, r, c, d, w, room, turn);
+#pragma unroll
+      for (int j = 0; j < CHUNKS; j++) {
+        real g[VEC];
+        if (HAS(W)) unpack(g, w[j], DTYPE(W));
+        for (int k = 0; k < VEC; k++) {
+          if (HAS(DW)) dw[j][k] += d[j][k] * (c[j][k] * f.r);
+          if (HAS(DB)) db[j][k] += d[j][k];
+          g[k] = HAS(W) ? g[k] * d[j][k] : d[j][k];
+        }
+        if (WANTS_DS) put_ds(a, row, MY_COLUMN(j), g, c[j], f);
+      }
     }
     if (HAS(DW)) put_partial(a, (real *)PARTIAL_DW, part, dw, COLS);
     if (HAS(DB)) put_partial(a, (real *)PARTIAL_DB, part, db, COLS);

@@ -7,8 +7,9 @@ enum { RESIDUAL = AMBI_RMSNORM_RESIDUAL, SUM = AMBI_RMSNORM_SUM, DY = AMBI_GRAD(
 
 extern const char rmsnorm_cu[];
 
-/* Values of a row to a thread; threads of a multiprocessor, forward and backward */
-enum { EACH = 16, FORWARD_RESIDENT = 1024, BACKWARD_RESIDENT = 768 };
+enum { EACH = 16, SHORT = 2048 }; /* values of a row to a thread; bytes of a row that a warp may have alone */
+/* Threads of a multiprocessor whose rows go straight to registers, and whose rows wait in shared memory */
+enum { FORWARD_DIRECT = 1536, BACKWARD_DIRECT = 512, FORWARD_QUEUED = 1024, BACKWARD_QUEUED = 768 };
 
 static void plan_backward(cuda_plan *k, row_split r) {
   bool wants_dw = writes_slot(k->p, AMBI_GRAD(W));
@@ -24,12 +25,23 @@ static void plan_backward(cuda_plan *k, row_split r) {
   if (wants_dw) cuda_launch_sum(k, "rmsnorm_dw");
 }
 
+/* Aligned rows go straight to registers. Odd ones wait in shared memory, where they are realigned; so do short ones in
+ * forward, of which many must be under way at once. */
+static row_wishes wishes_of(const cuda_plan *k, bool backward) {
+  bool summed = backward && reads_slot(k->p, SUM);
+  bool brief = !backward && rows_of(k->p)->cols * dtype_bytes(k->p->t[X].dtype) <= SHORT;
+  row_wishes w = {.each = EACH, .phases = true};
+  bool direct = cuda_rows_are_even(k, AMBI_BIT(RSTD)) && !brief;
+  if (!direct) w.queued = AMBI_BIT(DY) | (summed ? AMBI_BIT(SUM) : AMBI_BIT(X) | AMBI_BIT(RESIDUAL));
+  w.registers = direct && !backward ? 4 * EACH : 2 * EACH;
+  w.resident = direct ? backward ? BACKWARD_DIRECT : FORWARD_DIRECT : backward ? BACKWARD_QUEUED : FORWARD_QUEUED;
+  return w;
+}
+
 static ambi_status plan(cuda_plan *k) {
-  bool backward = is_backward(k->p), summed = backward && reads_slot(k->p, SUM);
-  row_wishes w = {.each = EACH, .registers = 2 * EACH, .phases = true};
-  w.queued = AMBI_BIT(DY) | (summed ? AMBI_BIT(SUM) : AMBI_BIT(X) | AMBI_BIT(RESIDUAL));
-  w.resident = backward ? BACKWARD_RESIDENT : FORWARD_RESIDENT;
-  row_split r = cuda_rows(k, AMBI_BIT(RSTD), w);
+  bool backward = is_backward(k->p);
+  row_split r = cuda_rows(k, AMBI_BIT(RSTD), wishes_of(k, backward));
+  int64_t all = cuda_blocks(k, ceil_div(r.rows, r.groups), 1 << 14);
   cuda_fix(k, "MEAN_SLOT", 0);
   cuda_part(k, queue_cu);
   cuda_part(k, norm_cu);
@@ -39,7 +51,7 @@ static ambi_status plan(cuda_plan *k) {
   if (backward)
     plan_backward(k, r);
   else
-    cuda_launch(k, "rmsnorm_forward", cuda_row_blocks(k, r), 1, r.group, r.groups, r.shared);
+    cuda_launch(k, "rmsnorm_forward", r.shared ? cuda_row_blocks(k, r) : all, 1, r.group, r.groups, r.shared);
   return AMBI_OK;
 }
 

@@ -27,7 +27,7 @@ inline real row_rstd(const args &a, i64 row, real squares, real (&room)[2][1][32
   return r;
 }
 
-#if KEEP
+#if QUEUED
 KERNEL(rmsnorm_forward, THREADS, RESIDENT) {
   __shared__ real room[2][1][32];
   DYNAMIC_SHARED(memory);
@@ -51,6 +51,34 @@ KERNEL(rmsnorm_forward, THREADS, RESIDENT) {
       if (HAS(W)) unpack(weight, w[j], DTYPE(W));
       for (int k = 0; k < VEC; k++) weight[k] = HAS(W) ? weight[k] + OFFSET : (real)1;
       put_y(a, row, MY_COLUMN(j), s[j], weight, r);
+    }
+  }
+}
+#elif KEEP
+KERNEL(rmsnorm_forward, GROUP * GROUPS, RESIDENT) {
+  __shared__ real room[2][1][32];
+  int turn = 0;
+  for (i64 row = FIRST_ROW; row < ROWS; row += ROW_STEP) {
+    held s[KEPT];
+    RAW(W) w[KEPT];
+    real v[VEC], weight[VEC], squares = 0;
+#pragma unroll
+    for (int j = 0; j < CHUNKS; j++) {
+      s[j].load(a, row, MY_COLUMN(j));
+      if (HAS(W)) load_raw(w[j], VECTOR(W), MY_COLUMN(j), COLS); /* under way while the row is summed */
+    }
+#pragma unroll
+    for (int j = 0; j < CHUNKS; j++) {
+      s[j].get(a, v);
+      for (int k = 0; k < VEC; k++) squares += v[k] * v[k];
+    }
+    const real r = row_rstd(a, row, squares, room, turn);
+#pragma unroll
+    for (int j = 0; j < CHUNKS; j++) {
+      s[j].get(a, v);
+      if (HAS(W)) unpack(weight, w[j], DTYPE(W));
+      for (int k = 0; k < VEC; k++) weight[k] = HAS(W) ? weight[k] + OFFSET : (real)1;
+      put_y(a, row, MY_COLUMN(j), v, weight, r);
     }
   }
 }
@@ -95,7 +123,7 @@ inline real row_sums(const args &a, real saved, real (&v)[2], real (&room)[2][2]
   return r;
 }
 
-#if KEEP
+#if QUEUED
 KERNEL(rmsnorm_backward, THREADS, RESIDENT) {
   __shared__ real room[2][2][32];
   DYNAMIC_SHARED(memory);
@@ -134,6 +162,41 @@ KERNEL(rmsnorm_backward, THREADS, RESIDENT) {
         if (WANTS_DS) put_ds(a, row, MY_COLUMN(j), s, d, r, pull);
       }
       ask_row(a, memory, stage, row + STAGES * ROW_STEP);
+    }
+    if (HAS(DW)) put_partial(a, (real *)PARTIAL, part, dw, COLS);
+  }
+}
+#elif KEEP
+KERNEL(rmsnorm_backward, GROUP * GROUPS, RESIDENT) {
+  __shared__ real room[2][2][32];
+  int turn = 0;
+  real w[KEPT][VEC];
+  inputs in;
+#pragma unroll
+  for (int j = 0; j < CHUNKS; j++) get_weight(w[j], VECTOR(W), OFFSET, MY_COLUMN(j), COLS);
+  if (AHEAD) load_inputs(a, in, FIRST_ROW);
+  i64 row = FIRST_ROW;
+  for (i64 part = FIRST_ROW; part < PARTS; part += ROW_STEP) {
+    real dw[KEPT][VEC] = {};
+    for (int i = 0; i < RUN && row < ROWS; i++, row += ROW_STEP) {
+      real s[KEPT][VEC], d[KEPT][VEC], v[2] = {0, 0}, pull;
+      if (!AHEAD) load_inputs(a, in, row);
+      unpack_inputs(a, in, row, s, d);
+      const real saved = in.rstd;
+      if (AHEAD) load_inputs(a, in, row + ROW_STEP);
+#pragma unroll
+      for (int j = 0; j < CHUNKS; j++)
+        for (int k = 0; k < VEC; k++) v[0] += s[j][k] * s[j][k], v[1] += s[j][k] * (d[j][k] * w[j][k]);
+      const real r = row_sums(a, saved, v, room, turn, &pull);
+#pragma unroll
+      for (int j = 0; j < CHUNKS; j++) {
+        real g[VEC];
+        for (int k = 0; k < VEC; k++) {
+          if (HAS(DW)) dw[j][k] += d[j][k] * (s[j][k] * r);
+          g[k] = d[j][k] * w[j][k];
+        }
+        if (WANTS_DS) put_ds(a, row, MY_COLUMN(j), s[j], g, r, pull);
+      }
     }
     if (HAS(DW)) put_partial(a, (real *)PARTIAL, part, dw, COLS);
   }
