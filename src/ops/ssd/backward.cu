@@ -78,11 +78,11 @@ inline place group_place(const args &a) {
 inline i64 head_of_part(const args &a, i64 group, i64 part) { return group * TOGETHER + part * TOGETHER / HEAD_PARTS; }
 
 /* The chunk's d_s l_ts g_ts of one head: added to `all`, and times C.B in place of g */
-inline void weigh_g(const runs &r, const decays &m, const sums &cb, sums &g, sums &all) {
+inline void weigh_g(const args &a, const runs &r, const decays &m, const sums &cb, sums &g, sums &all) {
 #pragma unroll
   for (int e = 0; e < EACH; e++) {
     const int t = row_of(e), s = column_of(e);
-    const bool in = sees(r, s, t);
+    const bool in = sees(a, r, s, t);
     const real lg = in ? between(m, s, t) * m.d[s] * g.v[e] : (real)0;
     all.v[e] += lg;
     g.v[e] = in ? lg * cb.v[e] : (real)0;
@@ -122,7 +122,7 @@ KERNEL(ssd_within, THREADS, 2) {
       add_product<false, true>(g, x, y);
       __syncthreads();
     }
-    weigh_g(r, m, cb, g, all);
+    weigh_g(a, r, m, cb, g, all);
     if (NEEDS_E) sum_passing(g, room, PASSING(w.index));
     __syncthreads();
   }
@@ -219,8 +219,8 @@ KERNEL(ssd_groups, THREADS, 2) {
   load_g(a, g);
   tiles_arrive();
   const bool any = TOGETHER && WIDTH; /* otherwise these are sums of nothing, even where B or C is NaN */
-  if (any && HAS(DC)) add_product_where<false>(dc, g, b, [&](int s, int t) { return sees(r, s, t); });
-  if (any && HAS(DB)) add_product_where<true>(db, g, c, [&](int t, int s) { return sees(r, s, t); });
+  if (any && HAS(DC)) add_product_where<false>(dc, g, b, [&](int s, int t) { return sees(a, r, s, t); });
+  if (any && HAS(DB)) add_product_where<true>(db, g, c, [&](int t, int s) { return sees(a, r, s, t); });
   __syncthreads();
   for (i64 head = group.head; any && head < group.head + TOGETHER; head++)
     add_head(a, place_at(a, group.batch, head, group.chunk), r, n, memory, room, db, dc);
@@ -229,17 +229,24 @@ KERNEL(ssd_groups, THREADS, 2) {
 }
 
 /* ---- dx and ddelta ------------------------------------------------------------------------------------------ */
+/* What h gives to each step and each step to dh, over the tiles of states */
+struct gifts {
+  real of[2][T];
+};
+inline void load_gifts(const args &a, const place &w, gifts &g) {
+  const int which = threadIdx.x / T, t = threadIdx.x % T;
+  real sum = 0;
+  for (i64 tile = 0; which < 2 && tile < TILES_N; tile++) sum += GIVEN(tile, w.index, which)[t];
+  if (which < 2) g.of[which][t] = sum;
+}
+
 /* e_t: all that passes step t */
-inline real passed(const args &a, const place &w, int t) {
-  real e = PASSING(w.index)[t];
-  for (i64 tile = 0; tile < TILES_N; tile++) {
-    const real *to_steps = GIVEN(tile, w.index, 0), *to_dh = GIVEN(tile, w.index, 1);
-    real sum = GIVEN_ALL(tile, w.index);
-    for (int i = t; i < w.count; i++) sum += to_steps[i];
-    for (int j = 0; j < t; j++) sum += to_dh[j];
-    e += sum;
-  }
-  return e;
+inline real passed(const args &a, const place &w, const gifts &g, int t) {
+  real e = PASSING(w.index)[t], to_steps = 0, to_dh = 0;
+  for (i64 tile = 0; tile < TILES_N; tile++) e += GIVEN_ALL(tile, w.index);
+  for (int i = t; i < w.count; i++) to_steps += g.of[0][i];
+  for (int j = 0; j < t; j++) to_dh += g.of[1][j];
+  return e + to_steps + to_dh;
 }
 
 enum { SUM_A, SUM_D, SUM_BIAS, SUMS };
@@ -247,13 +254,16 @@ enum { SUM_A, SUM_D, SUM_BIAS, SUMS };
 /* ddelta of each step, and the chunk's sums. x_du, dy_x: x.du and dy.x of each step */
 inline void finish_steps(const args &a, const place &w, const runs &r, const real *d, const real *x_du,
                          const real *dy_x, real *room) {
+  __shared__ gifts g;
   const int t = threadIdx.x;
   const bool some = WIDTH && STATES;
   real term[SUMS] = {0, 0, 0};
+  if (some && NEEDS_E) load_gifts(a, w, g);
+  __syncthreads();
   if (t < w.count) {
     real dd = some ? x_du[t] : (real)0;
     if (some && NEEDS_E && (t ? r.of[t] == r.of[t - 1] : r.first_end > 0)) { /* something passes */
-      const real e = passed(a, w, t);
+      const real e = passed(a, w, g, t);
       dd += decay_of(a, w.head) * e;
       term[SUM_A] = d[t] * e;
     }
@@ -287,14 +297,14 @@ inline void find_du(const args &a, const place &w, i64 p, const runs &r, const d
 #pragma unroll
   for (int e = 0; e < EACH; e++) {
     const int t = row_of(e), s = column_of(e);
-    cb.v[e] = sees(r, s, t) ? between(m, s, t) * cb.v[e] : (real)0;
+    cb.v[e] = sees(a, r, s, t) ? between(m, s, t) * cb.v[e] : (real)0;
     if (after && t >= r.last_start && t < w.count) du.v[e] = between(m, t, w.count - 1) * past.v[e];
   }
   set_sums(c, cb);
   load_rows(a, b, DY, w, p, 0, 0, w.count);
   load_rows(a, h, X, w, p, 0, 0, w.count);
   tiles_arrive();
-  if (NEEDS_DH && STATES) add_product_where<true>(du, c, b, [&](int t, int s) { return sees(r, s, t); });
+  if (NEEDS_DH && STATES) add_product_where<true>(du, c, b, [&](int t, int s) { return sees(a, r, s, t); });
 }
 
 KERNEL(ssd_backward, THREADS, 2) {

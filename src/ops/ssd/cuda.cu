@@ -71,7 +71,7 @@ inline void find_runs(const args &a, const place &w, runs &r) {
   r.last_start = last_start;
   r.carries = !fresh && last_start == 0;
 }
-inline bool sees(const runs &r, int s, int t) { return s <= t && r.of[s] == r.of[t]; }
+inline bool sees(const args &a, const runs &r, int s, int t) { return s <= t && (!HAS(SEQ_IDX) || r.of[s] == r.of[t]); }
 
 /* ---- the decays of a chunk ---------------------------------------------------------------------------------- */
 /* Between two steps they are products of abar, in three parts where the steps are in different octets: nothing cancels,
@@ -263,7 +263,7 @@ inline void find_weights(const args &a, const place &w, i64 p, const runs &r, co
 #pragma unroll
   for (int e = 0; e < EACH; e++) {
     const int t = row_of(e), s = column_of(e);
-    cb.v[e] = sees(r, s, t) ? between(m, s, t) * cb.v[e] * m.d[s] : (real)0;
+    cb.v[e] = sees(a, r, s, t) ? between(m, s, t) * cb.v[e] * m.d[s] : (real)0;
   }
   set_sums(c, cb);
 }
@@ -282,7 +282,7 @@ KERNEL(ssd_forward, THREADS, 2) {
   find_weights(a, w, p, r, m, weights, x, h, past);
   load_rows(a, x, X, w, p, 0, 0, w.count);
   tiles_arrive();
-  if (STATES) add_product_where<false>(y, weights, x, [&](int s, int t) { return sees(r, s, t); });
+  if (STATES) add_product_where<false>(y, weights, x, [&](int s, int t) { return sees(a, r, s, t); });
   const real skip = number_of(a, D, w.head), *from = FROM(w.index);
 #pragma unroll
   for (int e = 0; e < EACH; e++) {
