@@ -17,8 +17,8 @@ static void write_path(FILE *out, const char *path) {
   free(full);
 }
 
-int run_file_write(const char *folder, const char *dtype, const char *tokens, const char *const *file, char *err,
-                   size_t n) {
+int run_file_write(const char *folder, const char *dtype, const char *tokens, const char *const *file, int64_t count,
+                   char *err, size_t n) {
   char path[PATH];
   file_draft f;
   snprintf(path, sizeof path, "%s/run.json", folder);
@@ -28,7 +28,7 @@ int run_file_write(const char *folder, const char *dtype, const char *tokens, co
     write_path(f.to, tokens);
   else
     fputs("null", f.to);
-  fprintf(f.to, ",\n  \"files\": [");
+  fprintf(f.to, ",\n  \"tokens\": %lld,\n  \"files\": [", (long long)count);
   for (int i = 0; file[i]; i++) {
     fputs(i ? ", " : "", f.to);
     write_path(f.to, file[i]);
@@ -48,6 +48,8 @@ int run_file_read(const char *folder, run_file *r, char *err, size_t n) {
   const json_value *root = r->doc ? json_root(r->doc) : NULL, *files = json_get(root, "files");
   r->dtype = json_text(json_get(root, "dtype"));
   r->tokenizer = json_text(json_get(root, "tokenizer"));
+  const json_value *count = json_get(root, "tokens");
+  if (count && count->type == JSON_NUMBER && count->is_int) r->count = count->integer;
   if (r->dtype && files && files->type == JSON_ARRAY) {
     for (const json_value *v = files->child; v && r->files < 1023; v = v->next) {
       if (json_text(v)) r->file[r->files++] = json_text(v);

@@ -182,7 +182,7 @@ static int run(const arguments *a, ambi_device *dev, const tokenizer *t, const d
     job.hooks = progress_hooks(&p, &stop);
     if (a->profile) job.hooks.profile = progress_profile;
     job.command = "ambi train";
-    ok = folder_make(folder, err, n) && run_file_write(folder, a->dtype, a->tokenizer, a->file, err, n);
+    ok = folder_make(folder, err, n) && run_file_write(folder, a->dtype, a->tokenizer, a->file, d->count, err, n);
     if (ok) show_plan(&job);
     ok = ok && training_run(&job, from, &result, err, n);
     progress_end(&p);
@@ -254,6 +254,9 @@ static int train(arguments *a) {
   if (ok) t = a->tokenizer ? tokenizer_open(a->tokenizer, err, sizeof err) : tokenizer_bytes(1);
   const ambi_device_options o = {.threads = (int32_t)a->threads, .notify = notify, .notify_context = &told};
   ok = ok && t && read_text(a, t, &d, err, sizeof err);
+  if (ok && saved.count && saved.count != d.count)
+    fprintf(stderr, "ambi train: the text has %lld tokens, it had %lld: losses will not be those of one run\n",
+            (long long)d.count, (long long)saved.count);
   if (ok && ambi_device_open(a->device, &o, &dev) != AMBI_OK) ok = (snprintf(err, sizeof err, "%s", ambi_error()), 0);
   signal(SIGINT, on_signal);
   signal(SIGTERM, on_signal);

@@ -180,7 +180,7 @@ static int prepare(loop *l, const char *from) {
   a.optimizer = (optimizer_options){o->beta1, o->beta2, 1e-8, o->weight_decay, o->clip, 0};
   l->tokens = malloc((size_t)(o->batch * o->length) * sizeof *l->tokens);
   l->targets = malloc((size_t)(o->batch * o->length) * sizeof *l->targets);
-  if (!l->tokens || !l->targets) return failed(l, "out of memory");
+  if (!l->tokens || !l->targets) return failed(l, "out of memory: a smaller --batch or --seq needs less");
   if (!trainer_create(&l->learn, l->t->m, &a, l->err, l->n)) return 0;
   if (from && !checkpoint_load_optimizer(&l->learn.o, from, &l->step, l->err, l->n)) return 0;
   double v[NUMBERS];
