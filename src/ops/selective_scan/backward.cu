@@ -65,11 +65,6 @@ inline void touch_tile(const args &a, const block_at &b, i64 t) {
   touch_slot(a, DELTA, b, t), touch_slot(a, U, b, t), touch_slot(a, Z, b, t), touch_slot(a, DY, b, t);
 }
 
-inline void load_piece(const args &a, int s, const block_at &b, const piece &p, i64 t, float (&r)[8]) {
-  for (int e = 0; e < 8; e++) r[e] = 0;
-  if (HAS(s)) load_some<8>(r, DTYPE(s), AT(s), piece_offset(a, s, b, p, t), piece_left(a, b, p, t));
-}
-
 /* d of a step, 0 beyond the last */
 inline float step_size(const args &a, float delta, float bias, bool there) {
   const float x = delta + bias, d = SOFTPLUS ? fast_softplus(x) : x;
@@ -85,16 +80,15 @@ inline float4 step_of(const args &a, float d, float u, float dy, float z) {
 
 /* What a tile is made of, as the thread loads it */
 struct pieces {
-  float delta[EACH][8], u[EACH][8], z[EACH][8], dy[EACH][8], coefficients[8];
+  slot_pieces<DELTA> delta;
+  slot_pieces<U> u;
+  slot_pieces<Z> z;
+  slot_pieces<DY> dy;
+  coefficient_words coefficients;
 };
-inline void load_tile(const args &a, const block_at &b, i64 t, pieces &x) {
-  if (whole_tile(a, b, t)) {
-    load_whole(a, DELTA, b, t, x.delta), load_whole(a, U, b, t, x.u), load_whole(a, Z, b, t, x.z);
-    load_whole(a, DY, b, t, x.dy), load_whole_coefficients(a, b, t, x.coefficients);
-    return;
-  }
-  load_pieces(a, DELTA, b, t, x.delta), load_pieces(a, U, b, t, x.u), load_pieces(a, Z, b, t, x.z);
-  load_pieces(a, DY, b, t, x.dy), load_coefficients(a, b, t, x.coefficients);
+inline void load(const args &a, const block_at &b, i64 t, bool whole, pieces &x) {
+  load_pieces(a, b, t, whole, x.delta), load_pieces(a, b, t, whole, x.u), load_pieces(a, b, t, whole, x.z);
+  load_pieces(a, b, t, whole, x.dy), load_coefficients(a, b, t, whole, x.coefficients);
 }
 
 /* The whole tile at step t, or only what states need */
@@ -105,14 +99,16 @@ inline void stage_tile(const args &a, const block_at &b, i64 t, bool states_only
   for (int i = 0; i < EACH; i++) {
     const piece p = piece_of(i);
     const int left = (int)min(piece_left(a, b, p, t), 8ll);
+    float delta[8], u[8], z[8], dy[8];
+    get_piece(a, x.delta, i, delta), get_piece(a, x.u, i, u), get_piece(a, x.z, i, z), get_piece(a, x.dy, i, dy);
     for (int e = 0; e < 8; e++) {
       const int row = PIECE_ROW(p, e);
-      const float d = step_size(a, x.delta[i][e], m.bias[row], e < left);
+      const float d = step_size(a, delta[e], m.bias[row], e < left);
       float4 &to = m.at[row][FRONT + PIECE_STEP(p, e)];
       if (states_only)
-        *(float2 *)&to = make_float2(d, x.u[i][e]);
+        *(float2 *)&to = make_float2(d, u[e]);
       else
-        to = step_of(a, d, x.u[i][e], x.dy[i][e], x.z[i][e]);
+        to = step_of(a, d, u[e], dy[e], z[e]);
     }
   }
   stage_coefficients(a, b, t, x.coefficients, &m.b, states_only ? 0 : &m.c);
@@ -414,9 +410,10 @@ inline void wait_for(const args &a, const block_at &b, i64 parts_done, float (&d
 }
 inline void hand_over(const args &a, const block_at &b, i64 parts_done, const float (&dh)[OWN][4]) {
   keep_states(CROSSING, b, 0, dh);
-  __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) *((volatile int *)DONE + b.number) = (int)parts_done;
+  if (threadIdx.x != 0) return;
+  __threadfence();
+  *((volatile int *)DONE + b.number) = (int)parts_done;
 }
 
 /* Blocks in the order in which they start, the last part of time first: the block that one waits for has started. */
@@ -476,6 +473,17 @@ KERNEL(scan_fold, THREADS_EACH) {
   }
 }
 
+struct ends_back_pieces {
+  slot_pieces<DELTA> delta;
+  slot_pieces<Z> z;
+  slot_pieces<DY> dy;
+  coefficient_words c;
+};
+inline void load(const args &a, const block_at &b, i64 t, bool whole, ends_back_pieces &to) {
+  load_pieces(a, b, t, whole, to.delta), load_pieces(a, b, t, whole, to.z), load_pieces(a, b, t, whole, to.dy);
+  load_coefficients(a, b, t, whole, to.c);
+}
+
 /* dh before each part but the first, when it is 0 after the part; dh_last is copied, as dh0 may overwrite it */
 KERNEL(scan_ends_back, THREADS_EACH) {
   DYNAMIC_SHARED(memory);
@@ -491,22 +499,24 @@ KERNEL(scan_ends_back, THREADS_EACH) {
     keep_states(STARTS_BACK, b, 0, dh_last);
   }
   load_rows(a, b, m);
+  ends_back_pieces in = {};
+  load_tile(a, b, (end - 1) / TILE * TILE, in);
   for (i64 t = (end - 1) / TILE * TILE; t >= first; t -= TILE) {
-    float bc[8] = {}, sum[OWN] = {};
+    float sum[OWN] = {};
     for (int i = 0; i < EACH; i++) {
       const piece p = piece_of(i);
       const int left = (int)min(piece_left(a, b, p, t), 8ll);
       float delta[8], z[8], dy[8];
-      load_piece(a, DELTA, b, p, t, delta), load_piece(a, Z, b, p, t, z), load_piece(a, DY, b, p, t, dy);
+      get_piece(a, in.delta, i, delta), get_piece(a, in.z, i, z), get_piece(a, in.dy, i, dy);
       for (int e = 0; e < 8; e++) {
         const float d = step_size(a, delta[e], m.bias[PIECE_ROW(p, e)], e < left);
         m.at[PIECE_ROW(p, e)][PIECE_STEP(p, e)] = make_float2(d, step_of(a, d, 0.0f, dy[e], z[e]).z);
       }
     }
-    load_coefficients(a, b, t, bc);
-    stage_coefficients(a, b, t, bc, 0, &c_tile);
+    stage_coefficients(a, b, t, in.c, 0, &c_tile);
     stage_resets(a, b, t, m.reset);
     __syncthreads();
+    if (t > first) load_tile(a, b, t - TILE, in);
 #pragma unroll 8
     for (int i = TILE - 1; i >= 0; i--) {
       if (t + i >= LENGTH) continue;
