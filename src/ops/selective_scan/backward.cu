@@ -66,8 +66,8 @@ inline void touch_tile(const args &a, const block_at &b, i64 t) {
 }
 
 /* d of a step, 0 beyond the last */
-inline float step_size(const args &a, float delta, float bias, bool there) {
-  const float x = delta + bias, d = SOFTPLUS ? fast_softplus(x) : x;
+inline float step_size(const args &a, float delta, bool there) {
+  const float d = SOFTPLUS ? fast_softplus(delta) : delta;
   return there ? d : 0.0f;
 }
 
@@ -99,16 +99,17 @@ inline void stage_tile(const args &a, const block_at &b, i64 t, bool states_only
   for (int i = 0; i < EACH; i++) {
     const piece p = piece_of(i);
     const int left = (int)min(piece_left(a, b, p, t), 8ll);
-    float delta[8], u[8], z[8], dy[8];
-    get_piece(a, x.delta, i, delta), get_piece(a, x.u, i, u), get_piece(a, x.z, i, z), get_piece(a, x.dy, i, dy);
+    float d[8], u[8], z[8], dy[8];
+    float4 to[8];
+    get_piece(a, x.delta, i, d), get_piece(a, x.u, i, u), get_piece(a, x.z, i, z), get_piece(a, x.dy, i, dy);
+    for (int e = 0; e < 8; e++) d[e] += m.bias[PIECE_ROW(p, e)];
+    for (int e = 0; e < 8; e++) to[e] = step_of(a, step_size(a, d[e], e < left), u[e], dy[e], z[e]);
     for (int e = 0; e < 8; e++) {
-      const int row = PIECE_ROW(p, e);
-      const float d = step_size(a, delta[e], m.bias[row], e < left);
-      float4 &to = m.at[row][FRONT + PIECE_STEP(p, e)];
+      float4 &at = m.at[PIECE_ROW(p, e)][FRONT + PIECE_STEP(p, e)];
       if (states_only)
-        *(float2 *)&to = make_float2(d, u[e]);
+        *(float2 *)&at = make_float2(to[e].x, to[e].y);
       else
-        to = step_of(a, d, u[e], dy[e], z[e]);
+        at = to[e];
     }
   }
   stage_coefficients(a, b, t, x.coefficients, &m.b, states_only ? 0 : &m.c);
@@ -503,15 +504,15 @@ KERNEL(scan_ends_back, THREADS_EACH) {
   load_tile(a, b, (end - 1) / TILE * TILE, in);
   for (i64 t = (end - 1) / TILE * TILE; t >= first; t -= TILE) {
     float sum[OWN] = {};
+#pragma unroll
     for (int i = 0; i < EACH; i++) {
       const piece p = piece_of(i);
       const int left = (int)min(piece_left(a, b, p, t), 8ll);
-      float delta[8], z[8], dy[8];
-      get_piece(a, in.delta, i, delta), get_piece(a, in.z, i, z), get_piece(a, in.dy, i, dy);
-      for (int e = 0; e < 8; e++) {
-        const float d = step_size(a, delta[e], m.bias[PIECE_ROW(p, e)], e < left);
-        m.at[PIECE_ROW(p, e)][PIECE_STEP(p, e)] = make_float2(d, step_of(a, d, 0.0f, dy[e], z[e]).z);
-      }
+      float d[8], z[8], dy[8];
+      get_piece(a, in.delta, i, d), get_piece(a, in.z, i, z), get_piece(a, in.dy, i, dy);
+      for (int e = 0; e < 8; e++) d[e] += m.bias[PIECE_ROW(p, e)];
+      for (int e = 0; e < 8; e++) d[e] = step_size(a, d[e], e < left), dy[e] = step_of(a, d[e], 0.0f, dy[e], z[e]).z;
+      for (int e = 0; e < 8; e++) m.at[PIECE_ROW(p, e)][PIECE_STEP(p, e)] = make_float2(d[e], dy[e]);
     }
     stage_coefficients(a, b, t, in.c, 0, &c_tile);
     stage_resets(a, b, t, m.reset);

@@ -34,11 +34,9 @@ inline void stage_gates(const args &a, const steps &m, const pieces &x, gates &t
     float u[8], z[8];
     if (!HAS_PIECE(i)) continue;
     get_piece(a, x.u, i, u), get_piece(a, x.z, i, z);
-    for (int e = 0; e < 8; e++) {
-      const int row = PIECE_ROW(p, e);
-      const float gate = HAS(Z) ? fast_silu(z[e]) : 1.0f;
-      to.at[row][PIECE_STEP(p, e)] = make_float2(HAS(D) ? m.skip[row] * u[e] : 0.0f, gate);
-    }
+    for (int e = 0; e < 8; e++) u[e] = HAS(D) ? m.skip[PIECE_ROW(p, e)] * u[e] : 0.0f;
+    for (int e = 0; e < 8; e++) z[e] = HAS(Z) ? fast_silu(z[e]) : 1.0f;
+    for (int e = 0; e < 8; e++) to.at[PIECE_ROW(p, e)][PIECE_STEP(p, e)] = make_float2(u[e], z[e]);
   }
 }
 

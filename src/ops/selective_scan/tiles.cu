@@ -370,23 +370,22 @@ inline void join(float (&h)[OWN][4], const block_at &b, const constants &v, cons
   }
 }
 
-/* d and d u of a tile */
+/* d and d u of a tile; all of a piece is computed before any is written, so that no read waits for a write */
 inline void stage_steps(const args &a, const block_at &b, i64 t, const slot_pieces<DELTA> &deltas,
                         const slot_pieces<U> &us, steps &to) {
 #pragma unroll
   for (int i = 0; i < EACH; i++) {
     const piece p = piece_of(i);
     const int left = (int)min(piece_left(a, b, p, t), 8ll);
-    float delta[8], u[8];
+    float d[8], u[8];
     if (!HAS_PIECE(i)) continue;
-    get_piece(a, deltas, i, delta), get_piece(a, us, i, u);
+    get_piece(a, deltas, i, d), get_piece(a, us, i, u);
+    for (int e = 0; e < 8; e++) d[e] += to.bias[PIECE_ROW(p, e)];
     for (int e = 0; e < 8; e++) {
-      const int row = PIECE_ROW(p, e), step = PIECE_STEP(p, e);
-      float d = delta[e] + to.bias[row];
-      if (SOFTPLUS) d = fast_softplus(d);
-      if (e >= left) d = 0;
-      to.at[row][step] = make_float2(d, d * u[e]);
+      if (SOFTPLUS) d[e] = fast_softplus(d[e]);
+      if (e >= left) d[e] = 0;
     }
+    for (int e = 0; e < 8; e++) to.at[PIECE_ROW(p, e)][PIECE_STEP(p, e)] = make_float2(d[e], d[e] * u[e]);
   }
   stage_resets(a, b, t, to.reset);
 }
