@@ -9,7 +9,7 @@ enum { CHUNK_STATE = AMBI_SCAN_CHUNK_STATE };
 
 extern const char selective_scan_cu[], selective_scan_common_cu[], selective_scan_tiles_cu[],
     selective_scan_forward_cu[];
-extern const char selective_scan_backward_cu[];
+extern const char selective_scan_backward_cu[], selective_scan_parts_cu[];
 
 /* NAME: so many reals of workspace, or none */
 static void reals(cuda_plan *k, const char *name, bool wanted, int64_t count) {
@@ -261,6 +261,7 @@ static void plan_backward(cuda_plan *k) {
   const int64_t lanes = lanes_for(r), shared = shared_back(lanes);
   say_tiles(k, lanes, OWN_BACK);
   k->last = selective_scan_backward_cu;
+  k->more = selective_scan_parts_cu;
   const int64_t blocks = split_channels(k, ROWS * OWN_BACK).blocks, chain = tiles_in_chain(r, blocks);
   const int64_t each = chain ? chain : tiles_in_part(r, OWN_BACK * blocks * lanes);
   const int64_t parts = ceil_div(r->length, each * TILE), sums = parts * r->batches * r->channels;
