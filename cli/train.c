@@ -313,7 +313,7 @@ int train_main(int argc, char **argv) {
       {"seq", OPT_INT, &a.o.length, "N", "tokens a row (256)"},
       {"parts", OPT_INT, &a.o.parts, "N", "batches whose gradients make one step (1)"},
       {"recompute", OPT_FLAG, &a.recompute, NULL, "compute activations again in backward: less memory, more time"},
-      {"steps", OPT_INT, &a.o.steps, "N", "steps (1000)"},
+      {"steps", OPT_INT, &a.o.steps, "N", "steps (1400)"},
       {"lr", OPT_DOUBLE, &a.o.lr, "X", "learning rate after the warm-up (4e-3)"},
       {"min-lr", OPT_DOUBLE, &a.o.min_lr, "X", "what its cosine ends at, as a part of it (0.1)"},
       {"warmup", OPT_INT, &a.o.warmup, "N", "steps of warm-up (a twentieth of all)"},
@@ -348,7 +348,7 @@ int train_main(int argc, char **argv) {
   int rc = options_parse(&spec, argc, argv, a.file);
   if (rc >= 0) return rc;
   a.o.recompute = a.recompute;
-  if (a.o.steps == INT64_MIN) a.o.steps = a.resume ? 0 : 600; /* 0: as the run has it */
+  if (a.o.steps == INT64_MIN) a.o.steps = a.resume ? 0 : 1400; /* 0: as the run has it */
   if (a.o.warmup < 0) a.o.warmup = a.o.steps / 20;
   return train(&a);
 }
