@@ -175,8 +175,9 @@ static run_list find_runs(const block *k, int64_t chunk) {
   const int64_t first = chunk * STEPS, end = min64(first + STEPS, k->r->length);
   run_list runs = {.count = 1, .fresh = first == 0 && !has_slot(k->c->p, H0)};
   runs.of[0].first = first;
-  const int32_t *id = (const int32_t *)(void *)k->c->at[SEQ_IDX] + (reads_slot(k->c->p, SEQ_IDX) ? k->batch * s->b : 0);
-  for (int64_t t = max64(first, 1); t < end && reads_slot(k->c->p, SEQ_IDX); t++) {
+  const bool packed = reads_slot(k->c->p, SEQ_IDX);
+  const int32_t *id = packed ? (const int32_t *)(void *)k->c->at[SEQ_IDX] + k->batch * s->b : NULL;
+  for (int64_t t = max64(first, 1); packed && t < end; t++) {
     if (id[t * s->l] == id[(t - 1) * s->l]) continue;
     if (t == first)
       runs.fresh = true;
