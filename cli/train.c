@@ -271,27 +271,30 @@ static int train(arguments *a) {
 
 /* ---- options ------------------------------------------------------------------------------------------- */
 
+/* Of a run that is told nothing; steps INT64_MIN: not given. */
+static const training_options usual = {.batch = 8,
+                                       .length = 256,
+                                       .parts = 1,
+                                       .steps = INT64_MIN,
+                                       .warmup = -1,
+                                       .lr = 4e-3,
+                                       .min_lr = 0.1,
+                                       .beta1 = 0.9,
+                                       .beta2 = 0.95,
+                                       .weight_decay = 0.1,
+                                       .clip = 1,
+                                       .val = 0.05,
+                                       .seed = 1,
+                                       .log_every = 1,
+                                       .eval_every = 200,
+                                       .eval_rows = 32,
+                                       .sample_every = 250,
+                                       .sample_tokens = 300,
+                                       .save_every = 250};
+
 int train_main(int argc, char **argv) {
   static arguments a;
-  a = (arguments){.model = "mamba", .size = "tiny", .device = "cpu", .dtype = "f32"};
-  a.o = (training_options){.batch = 8,
-                           .length = 256,
-                           .parts = 1,
-                           .warmup = -1,
-                           .lr = 4e-3,
-                           .min_lr = 0.1,
-                           .beta1 = 0.9,
-                           .beta2 = 0.95,
-                           .weight_decay = 0.1,
-                           .clip = 1,
-                           .val = 0.05,
-                           .seed = 1,
-                           .log_every = 1,
-                           .eval_every = 200,
-                           .eval_rows = 32,
-                           .sample_every = 250,
-                           .sample_tokens = 300,
-                           .save_every = 250};
+  a = (arguments){.model = "mamba", .size = "tiny", .device = "cpu", .dtype = "f32", .o = usual};
   const option options[] = {
       {"model", OPT_STRING, &a.model, "KIND", "mamba, mamba2, llama or hybrid (mamba)"},
       {"size", OPT_STRING, &a.size, "SIZE", "tiny, small, 10m, 130m or 370m (tiny); the next ones change parts of it"},
@@ -344,7 +347,6 @@ int train_main(int argc, char **argv) {
       options,
       NULL,
       MAX_FILES - 1};
-  a.o.steps = INT64_MIN; /* not given */
   int rc = options_parse(&spec, argc, argv, a.file);
   if (rc >= 0) return rc;
   a.o.recompute = a.recompute;

@@ -13,26 +13,16 @@ static void say(const ambi_pack_host *h, const char *check, bool passed, const c
   if (h->o.report) h->o.report(h->o.report_context, check, passed, sentence);
 }
 
-__attribute__((format(printf, 3, 4))) static ambi_status passed(const ambi_pack_host *h, const char *check,
-                                                                const char *format, ...) {
+/* Tells of a check; what did not pass is refused. */
+__attribute__((format(printf, 4, 5))) static ambi_status told(const ambi_pack_host *h, const char *check, bool passed,
+                                                              const char *format, ...) {
   char sentence[400];
   va_list args;
   va_start(args, format);
   vsnprintf(sentence, sizeof sentence, format, args);
   va_end(args);
-  say(h, check, true, sentence);
-  return AMBI_OK;
-}
-
-__attribute__((format(printf, 3, 4))) static ambi_status refused(const ambi_pack_host *h, const char *check,
-                                                                 const char *format, ...) {
-  char sentence[400];
-  va_list args;
-  va_start(args, format);
-  vsnprintf(sentence, sizeof sentence, format, args);
-  va_end(args);
-  say(h, check, false, sentence);
-  return fail(AMBI_DENIED, "refused by %s: %s", check, sentence);
+  say(h, check, passed, sentence);
+  return passed ? AMBI_OK : fail(AMBI_DENIED, "refused by %s: %s", check, sentence);
 }
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */
@@ -47,7 +37,7 @@ static char *take_file(const ambi_pack_host *h, const char *folder, const char *
     else
       data = file_read(path, most, bytes, err, sizeof err);
   }
-  if (!data) refused(h, "files", "%s", err);
+  if (!data) told(h, "files", false, "%s", err);
   return data;
 }
 
@@ -70,19 +60,19 @@ static ambi_status check_signature(const ambi_pack_host *h, const char *text, si
                                    size_t signature_bytes) {
   char hex[65];
   if (signature_bytes != 64)
-    return refused(h, "signature", "kernels.json.sig has %zu bytes, a signature has 64", signature_bytes);
+    return told(h, "signature", false, "kernels.json.sig has %zu bytes, a signature has 64", signature_bytes);
   int by = signer(h, h->o.revoked, h->o.revoked_count, text, bytes, signature);
   if (by >= 0) {
     key_text(h->o.revoked[by], hex);
-    return refused(h, "revoked keys", "kernels.json is signed by a revoked key, %s", hex);
+    return told(h, "revoked keys", false, "kernels.json is signed by a revoked key, %s", hex);
   }
   by = signer(h, h->o.trusted, h->o.trusted_count, text, bytes, signature);
   if (by < 0)
-    return refused(h, "signature", "kernels.json is not signed by any of the %zu trusted keys, or was changed since",
-                   h->o.trusted_count);
+    return told(h, "signature", false,
+                "kernels.json is not signed by any of the %zu trusted keys, or was changed since", h->o.trusted_count);
   key_text(h->o.trusted[by], hex);
-  passed(h, "signature", "kernels.json is signed by the trusted key %s", hex);
-  return passed(h, "revoked keys", "that key is none of the %zu revoked", h->o.revoked_count);
+  told(h, "signature", true, "kernels.json is signed by the trusted key %s", hex);
+  return told(h, "revoked keys", true, "that key is none of the %zu revoked", h->o.revoked_count);
 }
 
 /* ---- versions ------------------------------------------------------------------------------------------------------
@@ -92,8 +82,8 @@ static ambi_status check_runtime(const ambi_pack_host *h, const manifest *m) {
   pack_version runtime = {{v / 10000, v / 100 % 100, v % 100}};
   const uint32_t *min = m->min_runtime.part, *max = m->max_runtime.part, *is = runtime.part;
   bool fits = version_compare(runtime, m->min_runtime) >= 0 && version_compare(runtime, m->max_runtime) <= 0;
-  return (fits ? passed : refused)(h, "runtime version", "the pack is for %u.%u.%u to %u.%u.%u, this is %u.%u.%u",
-                                   min[0], min[1], min[2], max[0], max[1], max[2], is[0], is[1], is[2]);
+  return told(h, "runtime version", fits, "the pack is for %u.%u.%u to %u.%u.%u, this is %u.%u.%u", min[0], min[1],
+              min[2], max[0], max[1], max[2], is[0], is[1], is[2]);
 }
 
 static activated *name_of(const ambi_pack_host *h, const char *name) {
@@ -108,10 +98,10 @@ static ambi_status check_downgrade(ambi_pack_host *h, const manifest *m) {
   pack_version newest = known ? known->version : (pack_version){{0}};
   pthread_mutex_unlock(&h->lock);
   const uint32_t *n = newest.part;
-  if (!known) return passed(h, "downgrade", "no version of %s was activated before", m->name);
+  if (!known) return told(h, "downgrade", true, "no version of %s was activated before", m->name);
   bool fine = version_compare(m->version, newest) >= 0;
-  return (fine ? passed : refused)(h, "downgrade", "%s is %s, and %u.%u.%u was activated before", m->name,
-                                   m->version_text, n[0], n[1], n[2]);
+  return told(h, "downgrade", fine, "%s is %s, and %u.%u.%u was activated before", m->name, m->version_text, n[0], n[1],
+              n[2]);
 }
 
 /* ---- modules
@@ -120,8 +110,8 @@ static ambi_status check_allowed(const ambi_pack_host *h, const manifest_kernel 
   if (h->o.allowed_count == 0) return AMBI_OK;
   for (size_t i = 0; i < h->o.allowed_count; i++)
     if (strcmp(h->o.allowed[i].id, k->id) == 0 && strcmp(h->o.allowed[i].hash, k->hash) == 0)
-      return passed(h, "allowlist", "%s with this hash is allowed", k->id);
-  return refused(h, "allowlist", "%s with hash %s is not allowed", k->id, k->hash);
+      return told(h, "allowlist", true, "%s with this hash is allowed", k->id);
+  return told(h, "allowlist", false, "%s with hash %s is not allowed", k->id, k->hash);
 }
 
 static ambi_status check_module(ambi_pack_host *h, const char *folder, ambi_pack *p, int i) {
@@ -131,8 +121,8 @@ static ambi_status check_module(ambi_pack_host *h, const char *folder, ambi_pack
   if (!p->bytes[i]) return AMBI_DENIED;
   sodium_hash(&h->sodium, p->bytes[i], p->sizes[i], hash);
   if (strcmp(hash, k->hash) != 0)
-    return refused(h, "hash", "%s: the manifest says %s, %s has %s", k->id, k->hash, k->path, hash);
-  passed(h, "hash", "%s: %s has the hash of the manifest", k->id, k->path);
+    return told(h, "hash", false, "%s: the manifest says %s, %s has %s", k->id, k->hash, k->path, hash);
+  told(h, "hash", true, "%s: %s has the hash of the manifest", k->id, k->path);
   return check_allowed(h, k);
 }
 
@@ -155,9 +145,9 @@ static ambi_status check_manifest(const ambi_pack_host *h, const char *text, siz
   if (manifest_read(m, text, bytes) != AMBI_OK) {
     char why[400];
     snprintf(why, sizeof why, "%.390s", ambi_error());
-    return refused(h, "manifest", "%s", why);
+    return told(h, "manifest", false, "%s", why);
   }
-  return passed(h, "manifest", "%s %s, %d kernels", m->name, m->version_text, m->count);
+  return told(h, "manifest", true, "%s %s, %d kernels", m->name, m->version_text, m->count);
 }
 
 ambi_status trust_verify(ambi_pack_host *h, const char *folder, ambi_pack *p) {
@@ -219,7 +209,7 @@ static ambi_status save_names(const ambi_pack_host *h) {
 ambi_status trust_activate(ambi_pack_host *h, const manifest *m) {
   activated *a = name_of(h, m->name);
   if (a && version_compare(m->version, a->version) < 0)
-    return refused(h, "downgrade", "a newer %s than %s was activated before", m->name, m->version_text);
+    return told(h, "downgrade", false, "a newer %s than %s was activated before", m->name, m->version_text);
   if (a && version_compare(m->version, a->version) == 0) return AMBI_OK;
   if (!a && h->named == MOST_NAMES) return fail(AMBI_DENIED, "more than %d names of packs", MOST_NAMES);
   activated before = a ? *a : (activated){.name = ""};
