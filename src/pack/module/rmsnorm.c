@@ -4,12 +4,13 @@
  *   forward   a = x, b = weight (absent: 1), out = y, scratch = rms of each row (when large enough)
  *   backward  a = grad_y, b = x, out = grad_x, scratch = grad_weight (when large enough); the weight, if there is one,
  *             comes from the longer params */
-#include "pack/module/module.h"
+#include <ambi/ambi.h>
+
+enum { X = AMBI_RMSNORM_X, W = AMBI_RMSNORM_W, Y = AMBI_RMSNORM_Y, RSTD = AMBI_RMSNORM_RSTD };
+#include "pack/module/norm.h"
 
 extern const op_def rmsnorm_op;
 extern const cpu_kernel CPU_KERNEL(rmsnorm);
-
-enum { X = AMBI_RMSNORM_X, W = AMBI_RMSNORM_W, Y = AMBI_RMSNORM_Y, RSTD = AMBI_RMSNORM_RSTD };
 
 static int forward(call *c, uint32_t rows, uint32_t cols) {
   if (!holds(c->d.b, cols) && c->d.b.size) return BAD_INPUT;
@@ -23,37 +24,12 @@ static int forward(call *c, uint32_t rows, uint32_t cols) {
   return DONE;
 }
 
-static int backward(call *c, uint32_t rows, uint32_t cols) {
-  region weight = {c->params[3].u, c->params[4].u};
-  bool weighted = c->words == 5 && weight.size;
-  if (!holds(c->d.b, (uint64_t)rows * cols)) return BAD_INPUT;
-  if (weighted && (!holds(weight, cols) || !in_memory(weight))) return BAD_PARAMS;
-  c->op.want = AMBI_BIT(X);
-  c->at[X] = c->d.b;
-  c->at[AMBI_GRAD(Y)] = c->d.a;
-  c->at[AMBI_GRAD(X)] = c->d.out;
-  if (weighted) c->at[W] = weight;
-  bool wants_weight = has_room(c->d.scratch, cols);
-  if (weighted || wants_weight) describe_vector(c, W, cols);
-  if (!wants_weight) return DONE;
-  c->op.want |= AMBI_BIT(W);
-  c->at[AMBI_GRAD(W)] = part(c->d.scratch, 0, cols);
-  return DONE;
-}
+static int backward(call *c, uint32_t rows, uint32_t cols) { return plan_backward(c, rows, cols); }
 
-static int plan(call *c) {
-  uint32_t rows, cols = c->params[1].u;
-  if (!finite_word(c->params[0]) || c->params[0].f < 0) return BAD_PARAMS;
-  CHECK(count_rows(c, c->params[2].u, cols, &rows));
-  if (!holds(c->d.out, (uint64_t)rows * cols)) return BAD_OUTPUT;
-  describe(c, X, rows, cols);
-  return (backward_of(c) ? backward : forward)(c, rows, cols);
-}
-
-/* An eps of 0 is one too; and the gradient of a weight that is not there is that of one that is 1. */
+/* An eps of 0 is one too. */
 static void adjust(const call *c, problem *p) {
   p->op.u.rmsnorm.eps = (double)c->params[0].f;
-  if (backward_of(c) && c->at[W].size == 0) p->reads &= ~AMBI_BIT(W);
+  spare_weight(c, p);
 }
 
 /* The op saves 1 / rms. */
