@@ -97,7 +97,7 @@ static void plan_all(int arch, const char *op, size_t step) {
       if (!op || (!strncmp(cases[i], op, strlen(op)) && cases[i][strlen(op)] == ' '))
         plan_case(&dev, cases[i], dtypes[t], 0);
   printf("sm_%d: %d texts compiled\n", arch, compiled - before);
-  modules_free(&d);
+  modules_free(&d, false);
 }
 
 static int newest(void) {
