@@ -66,6 +66,8 @@ typedef struct {
 /* The trial's op and values, laid out like that; then, after any change to it, run and judged. */
 exec prepare(const probe *p, layout how);
 void finish(const probe *p, exec *e, const char *label);
+/* Backward that reads the outputs `saved` of forward */
+void try_saved(const probe *p, uint32_t saved, const char *label);
 
 /* ---- comparing (check_compare.c) ------------------------------------------------------------------ */
 /* Judges a finished run against the reference values `ref` (t->ref, or others of the same shapes): counts one pass, one

@@ -20,6 +20,8 @@ static void try_value(group *g, trial *t, int slot, int64_t at, double value) {
       probe p = {&g[pass], &ck->targets[i], t, (ambi_pass)pass};
       exec e = prepare(&p, AS_GIVEN);
       finish(&p, &e, label);
+      if (pass && t->op.kind == AMBI_ATTENTION) /* which has other kernels then */
+        try_saved(&p, AMBI_BIT(AMBI_ATTENTION_O) | AMBI_BIT(AMBI_ATTENTION_LSE), label);
     }
   t->in[slot][at] = kept;
 }

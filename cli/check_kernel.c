@@ -95,7 +95,7 @@ static void try_over_saved(const probe *p, const exec *given, uint32_t saved, do
   }
 }
 
-static void try_saved(const probe *p, uint32_t saved, const char *label) {
+void try_saved(const probe *p, uint32_t saved, const char *label) {
   probe fore = *p;
   fore.pass = AMBI_FORWARD;
   exec f = prepare(&fore, AS_GIVEN), e = prepare(p, AS_GIVEN), r = {.op = trial_reference_op(p->t, AMBI_BACKWARD)};

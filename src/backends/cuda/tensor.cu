@@ -317,15 +317,19 @@ inline bool has_odd(shared_at tile) {
   return __syncthreads_or(odd) != 0;
 }
 
+template <int TYPE>
+inline void clear_odd_pair(shared_at at) {
+  const u32 both = load_shared(at);
+  store_shared(at, (is_odd<TYPE>(both) ? 0 : both & 0xffff) | (is_odd<TYPE>(both >> 16) ? 0 : both & 0xffff0000));
+}
+
 /* For the others what is odd is taken out of the tile .. */
 template <int TYPE, int ROWS, int DEPTH, int PITCH, int THREADS>
 inline void clear_odd(shared_at tile) {
   __syncthreads();
   for (int n = threadIdx.x; n < ROWS * (DEPTH / 2); n += THREADS) {
     const int row = n / (DEPTH / 2), pair = n % (DEPTH / 2);
-    const shared_at at = chunk_at<PITCH>(tile, row, pair / 4) + 4 * (pair % 4);
-    const u32 both = load_shared(at);
-    store_shared(at, (is_odd<TYPE>(both) ? 0 : both & 0xffff) | (is_odd<TYPE>(both >> 16) ? 0 : both & 0xffff0000));
+    clear_odd_pair<TYPE>(chunk_at<PITCH>(tile, row, pair / 4) + 4 * (pair % 4));
   }
   __syncthreads();
 }

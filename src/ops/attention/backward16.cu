@@ -28,13 +28,18 @@ KERNEL(attention_statistics, 128) {
   ROW_DELTA(row) = delta;
 }
 
+/* p; and p (1 - tanh^2) in place of s */
+inline float weight(const args &a, float &s, float c, float lse, bool in) {
+  const float p = in ? fast_exp2(fmaf(s, c, -lse)) : 0.0f, capped = s * (float)CAP_INVERSE;
+  s = HAS_SOFTCAP ? p * (1.0f - capped * capped) : p;
+  return p;
+}
+
 /* p in place of s, dt in place of dp */
 inline void weigh(const args &a, float &s, float &dp, float c, float lse, float delta, bool in) {
-  const float p = in ? fast_exp2(fmaf(s, c, -lse)) : 0.0f;
-  float dt = p * (dp - delta);
-  if (HAS_SOFTCAP) dt *= 1.0f - s * (float)CAP_INVERSE * (s * (float)CAP_INVERSE);
+  const float p = weight(a, s, c, lse, in);
+  dp = in ? s * (dp - delta) : 0.0f;
   s = p;
-  dp = in ? dt : 0.0f;
 }
 
 template <int MT, int NT>
@@ -52,6 +57,7 @@ inline void put_rows(const args &a, int s, i64 b, i64 h, int row, int end, int c
   }
 }
 
+#ifndef LOADERS /* backward90.cu has its own */
 /* ---- dq ------------------------------------------------------------------------------------------ */
 namespace dq {
 enum {
@@ -288,3 +294,4 @@ KERNEL(attention_dkv, 32 * DKV_WARPS) {
   if (HAS(DK)) put_rows(a, DK, w.batch, w.head, w.first + DKV_ROW, (int)KEYS, column, f.dk, (float)SCALE);
   if (HAS(DV)) put_rows(a, DV, w.batch, w.head, w.first + DKV_ROW, (int)KEYS, column, f.dv, 1.0f);
 }
+#endif

@@ -7,7 +7,8 @@
 enum { K = AMBI_ATTENTION_K, V = AMBI_ATTENTION_V, O = AMBI_ATTENTION_O, LSE = AMBI_ATTENTION_LSE };
 enum { DQ = AMBI_GRAD(AMBI_ATTENTION_Q), DK = AMBI_GRAD(K), DV = AMBI_GRAD(V), DO = AMBI_GRAD(O) };
 
-extern const char attention_cu[], attention_general_cu[], attention_forward16_cu[], attention_backward16_cu[];
+extern const char attention_cu[], attention_general_cu[], attention_forward16_cu[], attention_backward16_cu[],
+    attention_forward90_cu[], attention_backward90_cu[];
 
 enum { MOST_ROWS = 1 << 29 }; /* of queries and keys, for the texts that count them in int; windows to twice that */
 
@@ -112,10 +113,10 @@ static void say_cut(cuda_plan *k, const char *mt, const char *warps, const char 
   cuda_fix(k, others, c.others);
 }
 
-static void say_16(cuda_plan *k, const attention_recipe *r) {
+static void say_16(cuda_plan *k, const attention_recipe *r, int64_t depth) {
   const double log2e = 1.4426950408889634;
   cuda_fix(k, "ROWS_FIT_INT", 1);
-  cuda_fix(k, "HEAD_DEPTH", ceil_div(r->width, 16) * 16);
+  cuda_fix(k, "HEAD_DEPTH", depth);
   cuda_fix(k, "HAS_SOFTCAP", r->softcap > 0);
   cuda_real(k, "SCALE_LOG2", r->scale * log2e);
   cuda_real(k, "CAP_IN", r->softcap > 0 ? 2 * r->scale * log2e / r->softcap : 0);
@@ -138,7 +139,7 @@ static ambi_status plan_forward16(cuda_plan *k, const attention_recipe *r) {
   const int64_t splits = splits_of(k, r, c), rows = r->batches * r->heads * r->queries;
   k->variant = splits > 1 ? "tensor cores, split" : "tensor cores";
   k->last = attention_forward16_cu;
-  say_16(k, r);
+  say_16(k, r, ceil_div(r->width, 16) * 16);
   say_cut(k, "FORWARD_MT", "FORWARD_WARPS", "FORWARD_KEYS", c);
   cuda_fix(k, "SPLITTING", splits > 1);
   cuda_number(k, "SPLITS", splits);
@@ -169,7 +170,7 @@ static ambi_status plan_backward16(cuda_plan *k, const attention_recipe *r) {
   const cut f = forward_cut(r), q = dq_cut(r), kv = dkv_cut(r);
   k->variant = "tensor cores";
   k->last = attention_backward16_cu;
-  say_16(k, r);
+  say_16(k, r, ceil_div(r->width, 16) * 16);
   say_cut(k, "DQ_MT", "DQ_WARPS", "DQ_KEYS", q);
   say_cut(k, "DKV_MT", "DKV_WARPS", "DKV_QUERIES", kv);
   if (all_saved(k->p)) {
@@ -194,13 +195,74 @@ static bool fits_16(const cuda_plan *k, const attention_recipe *r) {
   return !is_backward(k->p) || (dq_shared(r, dq_cut(r)) <= most && dkv_shared(r, dkv_cut(r)) <= most);
 }
 
+/* ---- forward90.cu, backward90.cu
+ * --------------------------------------------------------------------------------------------------
+ */
+enum {
+  LOADERS = 4,
+  BESIDES = 1024 + 256
+}; /* warps that bring tiles; bytes to begin at a whole atom, and for barriers */
+
+static cut forward90_cut(void) { return (cut){1, 8, 128}; }
+
+/* Rows that asynchronous copies take, and enough blocks for the GPU without sharing keys between them */
+static bool fits_90(const cuda_plan *k, const attention_recipe *r) {
+  if (!compile_hopper(k->dev) || r->width <= 32 || r->width > 128) return false;
+  for (uint32_t m = (k->p->reads | k->p->writes) & ~(AMBI_BIT(AMBI_ATTENTION_LENGTHS) | AMBI_BIT(LSE)); m; m &= m - 1) {
+    const attention_strides *s = &r->stride[__builtin_ctz(m)];
+    if ((s->b | s->h | s->l) % 8 != 0) return false;
+  }
+  return splits_of(k, r, forward_cut(r)) == 1;
+}
+
+/* Besides: lse and o were saved, and of dk and dv both or none are wanted. */
+static bool fits_backward90(const cuda_plan *k, const attention_recipe *r) {
+  return fits_90(k, r) && all_saved(k->p) && writes_slot(k->p, DK) == writes_slot(k->p, DV);
+}
+
+static void say_90(cuda_plan *k, const attention_recipe *r, const char *shared, const char *own) {
+  k->variant = "tensor cores, wgmma";
+  k->hopper = true;
+  k->last = shared;
+  k->more = own;
+  say_16(k, r, pitch_of(r));
+  cuda_part(k, wgmma_cu);
+  cuda_fix(k, "LOADERS", LOADERS);
+}
+
+static ambi_status plan_forward90(cuda_plan *k, const attention_recipe *r) {
+  const cut c = forward90_cut();
+  say_90(k, r, attention_forward16_cu, attention_forward90_cu);
+  say_cut(k, "FORWARD_MT", "FORWARD_WARPS", "FORWARD_KEYS", c);
+  cuda_fix(k, "SPLITTING", 0);
+  cuda_launch(k, "attention_forward", query_blocks(r, 16 * c.warps), 1, (int)(32 * (c.warps + LOADERS)), 1,
+              forward_shared(r, c) + BESIDES);
+  return AMBI_OK;
+}
+
+static ambi_status plan_backward90(cuda_plan *k, const attention_recipe *r) {
+  enum { ROWS = 128, THREADS = 2 * ROWS + 32 * LOADERS, KEYS = 128, QUERIES = 64 };
+  say_90(k, r, attention_backward16_cu, attention_backward90_cu);
+  cuda_fix(k, "DQ_KEYS", KEYS);
+  cuda_fix(k, "DKV_QUERIES", QUERIES);
+  cuda_launch(k, "attention_statistics", ceil_div(r->batches * r->heads * r->queries, 16), 1, 128, 1, 0);
+  if (writes_slot(k->p, DQ))
+    cuda_launch(k, "attention_dq", query_blocks(r, ROWS), 1, THREADS, 1,
+                (2 * ROWS + 4 * KEYS) * pitch_of(r) * 2 + BESIDES);
+  if (wants_keys(k->p))
+    cuda_launch(k, "attention_dkv", key_blocks(r, ROWS), 1, THREADS, 1,
+                (2 * ROWS + 6 * QUERIES) * pitch_of(r) * 2 + 6 * QUERIES * 4 + BESIDES);
+  return AMBI_OK;
+}
+
 static ambi_status plan(cuda_plan *k) {
   const attention_recipe *r = attention(k->p);
   const bool fast = cuda_specialise(k, fits_16(k, r));
   say_sizes(k, r);
   cuda_table(k, "STRIDES", 4, &r->stride[0].b);
   if (!fast) return plan_general(k, r);
-  return is_backward(k->p) ? plan_backward16(k, r) : plan_forward16(k, r);
+  if (is_backward(k->p)) return fits_backward90(k, r) ? plan_backward90(k, r) : plan_backward16(k, r);
+  return fits_90(k, r) ? plan_forward90(k, r) : plan_forward16(k, r);
 }
 
 const cuda_kernel attention_cuda = {attention_cu, plan};

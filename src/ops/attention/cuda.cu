@@ -1,5 +1,5 @@
 /* attention on CUDA: what its texts share. general.cu computes in real for everything; forward16.cu and backward16.cu
- * are for tensors of f16 or bf16, by tensor cores.
+ * are for tensors of f16 or bf16, by tensor cores; forward90.cu and backward90.cu the same on Hopper.
  *
  * Numbers: BATCHES HEADS GROUPS QUERIES KEYS WIDTH (B H G L S D), TOGETHER = H/G, CAUSAL, WINDOW; SCALE, SOFTCAP;
  * STRIDES(s, i): element strides of a slot along its axes. */
@@ -106,6 +106,13 @@ inline void load_slot(const args &a, shared_at tile, int s, i64 b, i64 h, at_row
   load_tile<ROWS, DEPTH, PITCH, THREADS>(tile, row_address(a, s, b, h, first), 2 * L_STRIDE(s), end - first,
                                          (int)WIDTH);
 }
+
+#ifdef LOADERS /* forward90.cu, backward90.cu: so many warps bring tiles to the others */
+template <int ROWS>
+inline void bring_slot(const args &a, shared_at tile, int s, i64 b, i64 h, at_row first, at_row end, bool quick) {
+  bring_tile<ROWS, DEPTH>(tile, row_address(a, s, b, h, first), 2 * L_STRIDE(s), end - first, (int)WIDTH, quick);
+}
+#endif
 
 /* s = q.k becomes softcap tanh(scale s / softcap) / scale: tanh x = 1 - 2 / (1 + e^2x) */
 template <int MT, int NT>

@@ -18,7 +18,11 @@ enum {
   DT = DEPTH / 8,
   TILE_BYTES = KEYS_HERE * PITCH * 2
 };
+#ifdef LOADERS /* warps before those that have queries: forward90.cu */
+#define MY_ROW (((int)threadIdx.x / 32 - LOADERS) * 16 * MT)
+#else
 #define MY_ROW ((int)threadIdx.x / 32 * 16 * MT) /* of the block */
+#endif
 
 struct forward_state {
   float o[MT][DT][4];
@@ -53,23 +57,28 @@ inline float row_most(const float (&s)[NT][4], int h) {
 }
 
 inline void scale_row(forward_state &f, int m, int h, float keep) {
-  f.sum[m][h].total *= keep, f.sum[m][h].lost *= keep;
 #pragma unroll
   for (int d = 0; d < DT; d++) f.o[m][d][2 * h] *= keep, f.o[m][d][2 * h + 1] *= keep;
 }
 
-/* Brings `most` up to date, and with it what was summed so far. */
-inline void follow(forward_state &f, const float (&s)[MT][NT][4], float c) {
+/* Brings `most` up to date; what was summed so far is to be multiplied by `keep`. */
+inline void follow(forward_state &f, const float (&s)[MT][NT][4], float c, float (&keep)[MT][2]) {
 #pragma unroll
   for (int m = 0; m < MT; m++)
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       const float now = row_most(s[m], h) * c;
       const bool grown = now > f.most[m][h] + 8.0f;
-      const float keep = grown ? fast_exp2(f.most[m][h] - now) : 1.0f;
+      keep[m][h] = grown ? fast_exp2(f.most[m][h] - now) : 1.0f;
       if (grown) f.most[m][h] = now;
-      if (__any_sync(ALL_LANES, grown)) scale_row(f, m, h, keep);
+      f.sum[m][h].total *= keep[m][h], f.sum[m][h].lost *= keep[m][h];
     }
+}
+
+inline void rescale(forward_state &f, const float (&keep)[MT][2]) {
+#pragma unroll
+  for (int i = 0; i < MT * 2; i++)
+    if (__any_sync(ALL_LANES, keep[i / 2][i % 2] != 1.0f)) scale_row(f, i / 2, i % 2, keep[i / 2][i % 2]);
 }
 
 /* s becomes p. Where nothing was seen yet p is 0. */
@@ -92,28 +101,6 @@ inline void exponentials(forward_state &f, float (&s)[MT][NT][4], float c) {
     }
 }
 
-inline void forward_keys(const args &a, const place &w, forward_state &f, shared_at q, shared_at k, int key) {
-  const int query = w.first + MY_ROW;
-  const sight first = seen_by(a, query, w.valid), last = seen_by(a, query + 16 * MT - 1, w.valid);
-  const float c = (float)SCALE_LOG2;
-  float s[MT][NT][4];
-  if (query >= QUERIES || last.hi <= key || first.lo >= key + KEYS_HERE) return;
-  clear_parts(s);
-  add_dots<TYPE, MT, NT, DEPTH, PITCH>(s, q, MY_ROW, k, 0);
-  cap_scores(a, s);
-  if (last.lo > key || first.hi < key + KEYS_HERE) mask_scores(a, s, query, key, w.valid);
-  follow(f, s, c);
-  exponentials(f, s, c);
-  if (HAS(V)) add_weighted<TYPE, MT, DT, NT, PITCH>(f.o, s, k + TILE_BYTES, 0);
-}
-
-/* ---- in and out ---------------------------------------------------------------------------------- */
-inline void load_keys(const args &a, const place &w, shared_at k, int key) {
-  load_slot<KEYS_HERE, THREADS>(a, k, K, w.batch, w.group, key, w.valid);
-  if (HAS(V)) load_slot<KEYS_HERE, THREADS>(a, k + TILE_BYTES, V, w.batch, w.group, key, w.valid);
-  copies_issued();
-}
-
 /* The keys that some query of the block sees; of them the part that is blockIdx.y's */
 inline sight keys_here(const args &a, const place &w) {
   sight s;
@@ -125,6 +112,30 @@ inline sight keys_here(const args &a, const place &w) {
   s.lo = lo;
 #endif
   return s;
+}
+
+#ifndef LOADERS
+inline void forward_keys(const args &a, const place &w, forward_state &f, shared_at q, shared_at k, int key) {
+  const int query = w.first + MY_ROW;
+  const sight first = seen_by(a, query, w.valid), last = seen_by(a, query + 16 * MT - 1, w.valid);
+  const float c = (float)SCALE_LOG2;
+  float s[MT][NT][4], keep[MT][2];
+  if (query >= QUERIES || last.hi <= key || first.lo >= key + KEYS_HERE) return;
+  clear_parts(s);
+  add_dots<TYPE, MT, NT, DEPTH, PITCH>(s, q, MY_ROW, k, 0);
+  cap_scores(a, s);
+  if (last.lo > key || first.hi < key + KEYS_HERE) mask_scores(a, s, query, key, w.valid);
+  follow(f, s, c, keep);
+  rescale(f, keep);
+  exponentials(f, s, c);
+  if (HAS(V)) add_weighted<TYPE, MT, DT, NT, PITCH>(f.o, s, k + TILE_BYTES, 0);
+}
+
+/* ---- in and out ---------------------------------------------------------------------------------- */
+inline void load_keys(const args &a, const place &w, shared_at k, int key) {
+  load_slot<KEYS_HERE, THREADS>(a, k, K, w.batch, w.group, key, w.valid);
+  if (HAS(V)) load_slot<KEYS_HERE, THREADS>(a, k + TILE_BYTES, V, w.batch, w.group, key, w.valid);
+  copies_issued();
 }
 
 /* The block past its keys. o is still to be divided by the sum of p. */
@@ -157,6 +168,7 @@ inline void solve(const args &a, const place &w, forward_state &f, shared_at q) 
         f.o, row_address(a, V, w.batch, w.group, 0), 2 * L_STRIDE(V), keys.lo, keys.hi, 0, (int)WIDTH,
         [&](int m, int h, int j) { return sees(a, w.first + MY_ROW + 16 * m + 8 * h + LANE_ROW, j, w.valid); });
 }
+#endif
 
 inline float lanes_sum(float v) { /* of the 4 that share a row */
   v += __shfl_xor_sync(ALL_LANES, v, 1);
@@ -217,7 +229,8 @@ KERNEL(attention_combine, 128) {
 }
 #endif
 
-#if !BACKWARD
+#ifdef LOADERS
+#elif !BACKWARD
 KERNEL(attention_forward, 32 * FORWARD_WARPS) {
   using namespace forward;
   DYNAMIC_SHARED(memory);
