@@ -31,7 +31,7 @@ typedef struct {
   const char *device, *op, *text, *isa, *dtype, *pass;
   int64_t threads;
   double seconds;
-  int json, best, list, in_place;
+  int json, best, list, in_place, plans;
   int gpu; /* the device is none of the host's: other sizes */
 } bench_options;
 
@@ -229,6 +229,72 @@ static void bench_all(bench_job *j) {
       again.copy_gbps, again.peak_gflops);
 }
 
+/* ---- first plans ------------------------------------------------------------------------------------------ */
+
+static const double bar_compiled = 1.5, bar_kept = 0.05; /* seconds */
+
+static void print_plan(const bench_job *j, const bench_case *c, const char *op, const bench_plan_times *t) {
+  int over = t->compiled > bar_compiled || t->kept > bar_kept;
+  if (j->o->json) {
+    static const char *const keys[] = {"open_ms", "compiled_ms", "kept_ms", "texts"};
+    const double nan[] = {NAN, NAN, NAN, NAN}, ms[] = {t->open * 1e3, t->compiled * 1e3, t->kept * 1e3, t->texts};
+    json_words(op, pass_name(c->pass), ambi_dtype_name(c->dtype), shape_text(c->text));
+    json_numbers(keys, c->status == AMBI_OK ? ms : nan, 4);
+    printf(",\"skipped\":");
+    json_write_text(stdout, c->status == AMBI_OK ? NULL : c->error);
+    printf("}\n");
+  } else if (c->status == AMBI_OK) {
+    printf("%-20s %-8s %-5s %9.1f %9.1f %9.1f  %s | %s\n", op, pass_name(c->pass), ambi_dtype_name(c->dtype),
+           t->open * 1e3, t->compiled * 1e3, t->kept * 1e3, t->texts ? over ? "OVER" : "within" : "nothing to compile",
+           shape_text(c->text));
+  } else {
+    printf("%-20s %-8s %-5s FAILED: %s\n", op, pass_name(c->pass), ambi_dtype_name(c->dtype), c->error);
+  }
+  fflush(stdout);
+}
+
+static void plan_text(bench_job *j, const char *text, bench_plan_times *worst) {
+  char op[64];
+  snprintf(op, sizeof op, "%.*s", (int)strcspn(text, " "), text);
+  if (j->o->op && strcmp(j->o->op, op) != 0) return;
+  ambi_dtype dtype = j->o->dtype ? case_find_dtype(j->o->dtype) : AMBI_BF16;
+  for (int pass = AMBI_FORWARD; pass <= AMBI_BACKWARD; pass++) {
+    bench_case c = {.text = text, .pass = (ambi_pass)pass, .dtype = dtype};
+    bench_plan_times t;
+    if (!wanted_pass(j, op, 0, (ambi_pass)pass)) continue;
+    bench_first_plan(j->o->device, j->o->isa, &c, &t);
+    print_plan(j, &c, op, &t);
+    if (c.status != AMBI_OK) j->failed++;
+    worst->open = fmax(worst->open, t.open);
+    worst->compiled = fmax(worst->compiled, t.compiled);
+    worst->kept = fmax(worst->kept, t.kept);
+  }
+}
+
+static int first_of_its_op(int i) {
+  size_t n = strcspn(cases[i].text, " ") + 1;
+  for (int k = 0; k < i; k++)
+    if (cases[k].gpu == cases[i].gpu && strncmp(cases[k].text, cases[i].text, n) == 0) return 0;
+  return 1;
+}
+
+/* One case of each op, or the one given: a plan each way. */
+static int run_plans(const bench_options *o) {
+  bench_job j = {.o = o};
+  bench_plan_times worst = {0};
+  if (!o->json) {
+    printf("%s: a process's first plan, compiled (to be within %.0f ms) and from the disk (%.0f ms)\n\n", o->device,
+           bar_compiled * 1e3, bar_kept * 1e3);
+    printf("%-20s %-8s %-5s %9s %9s %9s\n", "op", "pass", "dtype", "open ms", "compiled", "from disk");
+  }
+  if (o->text) plan_text(&j, o->text, &worst);
+  for (int i = 0; i < CASES && !o->text; i++)
+    if (cases[i].gpu == o->gpu && first_of_its_op(i)) plan_text(&j, cases[i].text, &worst);
+  if (!o->json)
+    printf("%-36s %9.1f %9.1f %9.1f\n", "at most", worst.open * 1e3, worst.compiled * 1e3, worst.kept * 1e3);
+  return j.failed ? 1 : 0;
+}
+
 /* ---- the command ------------------------------------------------------------------------------------------ */
 
 static int refuse(const char *what, const char *value, const char *choices) {
@@ -287,6 +353,8 @@ int bench_main(int argc, char **argv) {
       {"seconds", OPT_DOUBLE, &o.seconds, "S", "least time for the runs of one case; 0.3"},
       {"best", OPT_FLAG, &o.best, NULL, "report the best run, not the median"},
       {"in-place", OPT_FLAG, &o.in_place, NULL, "with --case: outputs over inputs where the op allows it"},
+      {"plans", OPT_FLAG, &o.plans, NULL,
+       "instead: how long a new process waits for its first plan, and for one kept on disk"},
       {"json", OPT_FLAG, &o.json, NULL, "one JSON object a line"},
       {"list", OPT_FLAG, &o.list, NULL, "the cases of the table, and nothing else"},
       {0}};
@@ -302,7 +370,7 @@ int bench_main(int argc, char **argv) {
   if (rc >= 0) return rc;
   if ((rc = check_options(&o)) != 0) return rc;
   o.gpu = strcmp(o.device, "cpu") != 0 && strcmp(o.device, "ref") != 0;
-  if (!o.list) return run_bench(&o);
+  if (!o.list) return o.plans ? run_plans(&o) : run_bench(&o);
   for (int i = 0; i < CASES; i++)
     if (cases[i].gpu == o.gpu) printf("%s\n", cases[i].text);
   return 0;

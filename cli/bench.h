@@ -32,6 +32,16 @@ typedef struct {
 
 void bench_run(bench_session *s, bench_case *c);
 void bench_close(bench_session *s);
+/* c->op, from the text, pass and dtype; 0, or -1 and c->status, c->error. */
+int bench_make_op(ambi_device *dev, bench_case *c);
+
+/* bench_plans.c: seconds of opening a device, and of a process's first plan when it must be compiled and when it is
+ * kept on disk. c->status and c->error as after bench_run. */
+typedef struct {
+  double open, compiled, kept;
+  int texts; /* compiled for it: 0 where the library or the device brings the kernel */
+} bench_plan_times;
+void bench_first_plan(const char *device, const char *isa, bench_case *c, bench_plan_times *t);
 
 /* Microseconds of one ambi_run on a tensor that costs nothing, and of one ambi_plan_create. 0, or -1: ambi_error(). */
 int bench_overhead(const target *t, const char *text, double *run_us, double *plan_us);

@@ -30,7 +30,7 @@ static void give_up(bench_case *c, ambi_status s, const char *why) {
 
 /* The case as an op in the right pass. Backward reads the optional outputs that the text names, so they are described.
  */
-static int make_op(bench_session *s, bench_case *c) {
+int bench_make_op(ambi_device *dev, bench_case *c) {
   char why[300];
   if (case_parse(c->text, c->dtype, &c->op, why, sizeof why)) return give_up(c, AMBI_INVALID, why), -1;
   uint32_t wanted = c->op.want, outputs = 0;
@@ -39,7 +39,7 @@ static int make_op(bench_session *s, bench_case *c) {
   c->op.want &= outputs;
   if (c->pass == AMBI_FORWARD) return 0;
   ambi_plan *forward;
-  ambi_status status = ambi_plan_create(s->target->dev, &c->op, &forward);
+  ambi_status status = ambi_plan_create(dev, &c->op, &forward);
   if (status != AMBI_OK) return give_up(c, status, ambi_error()), -1;
   for (int i = 0; i < AMBI_MAX_PRIMALS; i++) {
     if (c->op.want & AMBI_BIT(i)) c->op.t[i] = ambi_plan_tensor(forward, i);
@@ -214,7 +214,7 @@ void bench_run(bench_session *s, bench_case *c) {
   c->status = AMBI_OK;
   c->error[0] = c->kernel[0] = 0;
   c->runs = 0;
-  if (make_op(s, c) == 0 && make_plan(s, c, &l) == 0 && lay_out(s, c, &l) == 0) {
+  if (bench_make_op(s->target->dev, c) == 0 && make_plan(s, c, &l) == 0 && lay_out(s, c, &l) == 0) {
     for (int i = 0; i < AMBI_SLOTS && c->status == AMBI_OK; i++) {
       if (used(&l, i) && l.home[i] == i) fill_slot(s, c, &l, i);
     }

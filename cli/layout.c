@@ -28,8 +28,11 @@ void layout_apply(ambi_tensor *t, layout how, unsigned salt) {
 }
 
 void layout_apply_op(ambi_op *op, layout how) {
+  const ambi_op_info *info = ambi_op_get_info(op->kind);
   for (int s = 0; s < AMBI_MAX_PRIMALS; s++) {
-    if (how == ASSORTED && op->t[s].dtype != AMBI_NONE && op->pass == AMBI_BACKWARD && op->grad[s].dtype == AMBI_NONE)
+    int constant = s < info->slots && (info->slot[s].flags & AMBI_SLOT_NO_GRAD);
+    if (how == ASSORTED && op->t[s].dtype != AMBI_NONE && op->pass == AMBI_BACKWARD && op->grad[s].dtype == AMBI_NONE &&
+        !constant)
       op->grad[s] = op->t[s];
     if (op->t[s].dtype != AMBI_NONE) layout_apply(&op->t[s], how, (unsigned)(s + 1));
     if (op->grad[s].dtype != AMBI_NONE) layout_apply(&op->grad[s], how, (unsigned)(2 * s + 3));

@@ -10,6 +10,10 @@ install(FILES include/ambi/ambi.h include/ambi/pack.h DESTINATION ${CMAKE_INSTAL
 # pkg-config: the prefix is found from where ambi.pc lies, so an installed tree can be moved.
 set(pc_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 file(RELATIVE_PATH AMBI_PC_TO_PREFIX /${pc_dir} /)
+set(AMBI_PC_DL "")
+foreach(lib ${CMAKE_DL_LIBS}) # dlopen's, where libc has none itself
+  string(APPEND AMBI_PC_DL " -l${lib}")
+endforeach()
 configure_file(cmake/ambi.pc.in ambi.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/ambi.pc DESTINATION ${pc_dir})
 

@@ -73,6 +73,13 @@ static ambi_status try_stream(ambi_device *dev, bool *made) {
   if (s == AMBI_OK) ambi_stream_destroy(stream);
   return s;
 }
+static ambi_status try_event(ambi_device *dev, bool *made) {
+  ambi_event *event = (ambi_event *)&made;
+  ambi_status s = ambi_event_create(dev, &event);
+  *made = event != NULL;
+  if (s == AMBI_OK) ambi_event_destroy(event);
+  return s;
+}
 static ambi_status try_alloc(ambi_device *dev, bool *made) {
   ambi_buf b = {&made, 7};
   ambi_status s = ambi_alloc(dev, 1000, &b);
@@ -87,6 +94,8 @@ static ambi_status plan_cpu(bool *made) { return try_plan(cpu, made); }
 static ambi_status plan_ref(bool *made) { return try_plan(ref, made); }
 static ambi_status stream_cpu(bool *made) { return try_stream(cpu, made); }
 static ambi_status stream_ref(bool *made) { return try_stream(ref, made); }
+static ambi_status event_cpu(bool *made) { return try_event(cpu, made); }
+static ambi_status event_ref(bool *made) { return try_event(ref, made); }
 static ambi_status alloc_cpu(bool *made) { return try_alloc(cpu, made); }
 static ambi_status alloc_ref(bool *made) { return try_alloc(ref, made); }
 
@@ -140,6 +149,8 @@ int main(void) {
   fail_each(open_ref, "opening ref");
   fail_each(stream_cpu, "a stream of cpu");
   fail_each(stream_ref, "a stream of ref");
+  fail_each(event_cpu, "an event of cpu");
+  fail_each(event_ref, "an event of ref");
   fail_each(alloc_cpu, "memory of cpu");
   fail_each(alloc_ref, "memory of ref");
   for (int i = 0; i < GOOD_CASES; i++) {

@@ -52,6 +52,9 @@ static void test_tensors(void) {
   CHECK(ambi_span(&far) == -1, "strides past 64 bits");
   ambi_tensor bad = ambi_dense(AMBI_F32, 99, NULL);
   CHECK(bad.ndim == 99, "a rank that cannot be is kept, for the planner to name");
+  CHECK(ambi_numel(&bad) == -1 && ambi_span(&bad) == -1, "nor has it a size");
+  CHECK(ambi_numel(NULL) == -1 && ambi_span(NULL) == -1, "no tensor, no size");
+  CHECK(ambi_dense(AMBI_F32, 2, NULL).dtype == AMBI_NONE, "no shape, no tensor");
 }
 
 static void test_split(void) {
@@ -72,6 +75,14 @@ static void test_split(void) {
   CHECK(none.dtype == AMBI_NONE, "there is no axis -3");
   none = ambi_split(&packed, 1, 2, &offset);
   CHECK(none.dtype == AMBI_NONE, "there is no third half");
+  CHECK(ambi_split(NULL, 0, 0, NULL).dtype == AMBI_NONE, "nothing has no halves");
+  packed = ambi_dense(AMBI_F32, 99, NULL);
+  CHECK(ambi_split(&packed, 50, 0, NULL).dtype == AMBI_NONE, "nor has what has 99 axes");
+  packed = strided(1, (int64_t[]){12}, (int64_t[]){-1});
+  CHECK(ambi_split(&packed, 0, 0, NULL).dtype == AMBI_F32, "the first half of a line that runs backwards");
+  CHECK(ambi_split(&packed, 0, 1, NULL).dtype == AMBI_NONE, "its second lies before element 0");
+  packed = strided(1, (int64_t[]){4}, (int64_t[]){INT64_MAX / 4});
+  CHECK(ambi_split(&packed, 0, 1, NULL).dtype == AMBI_NONE, "an offset past 64 bits");
 }
 
 /* ---- devices, memory, streams ------------------------------------------------------------------------ */

@@ -92,6 +92,8 @@ int main(void) {
           for (int32_t causal = 0; causal <= 1; causal++)
             try_rule(&(rule){sizes[s][0], sizes[s][1], {length, sizes[s][1] - length}, causal, window}, devices[d],
                      dev);
+    for (int32_t causal = 0; causal <= 1; causal++)
+      try_rule(&(rule){4, 9, {INT64_MAX, INT64_MIN}, causal, 0}, devices[d], dev);
     ambi_device_close(dev);
   }
   return test_done();

@@ -88,6 +88,8 @@ static const struct {
     {"rmsnorm x=4x8@8,0", 1, {"gradient of x:", "overlap", "grad[]"}},
     {"rmsnorm x=4x8 w=8 dw=7", 1, {"gradient of w:", "(8)", "(7)"}},
     {"rmsnorm x=4x8 w=8 dw=8:i64", 1, {"gradient of w:", "floating", "i64"}},
+    {"rmsnorm x=4x8 dw=8", 1, {"gradient of w:", "not the slot itself"}},
+    {"rmsnorm x=4x8 w=8 drstd=4", 1, {"gradient of rstd:", "there is none"}},
     {"rmsnorm x=4x8 eps=-1", 0, {"rmsnorm: eps:", "expected 0 to 1", "-1"}},
     {"rmsnorm x=4x8 eps=2", 0, {"rmsnorm: eps:", "2"}},
     {"rmsnorm x=4x8 eps=nan", 0, {"rmsnorm: eps:", "nan"}},
@@ -367,6 +369,15 @@ static void break_workspace(const work *good, ambi_stream *foreign, const char *
   w = *good;
   w.workspace.offset = 8;
   run_refused(&w, "workspace", "not aligned", text);
+  char at[80], *arena = aligned_alloc(64, 1 << 20); /* never written to: each run is refused */
+  for (int s = 0; s < AMBI_SLOTS; s++) {
+    w = *good;
+    if (!w.block[s]) continue;
+    w.workspace = (ambi_buf){arena, 0};
+    w.buf[s] = (ambi_buf){arena, w.buf[s].offset};
+    if (w.buf[s].offset < w.info.workspace) run_refused(&w, place(info, s, at, sizeof at), "workspace", text);
+  }
+  free(arena);
 }
 
 static void break_op(ambi_device *dev, ambi_stream *foreign, const ambi_op *op, const char *text) {

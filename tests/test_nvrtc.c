@@ -109,7 +109,7 @@ static void plan_all(int arch, const char *op, size_t step) {
   for (size_t i = 0; i < sizeof saved / sizeof *saved; i++)
     if (is_case_of(op, saved[i])) plan_case(&dev, saved[i], AMBI_BF16, 0), plan_case(&dev, saved[i], AMBI_F16, 0);
   printf("sm_%d: %d texts compiled\n", arch, compiled - before);
-  modules_free(&d);
+  modules_free(&d, false);
 }
 
 static int newest(void) {

@@ -19,11 +19,12 @@ static void write_metadata(FILE *out, const char *const *metadata) {
 }
 
 static void write_entry(FILE *out, const safetensors_tensor *t, uint64_t begin) {
+  const unsigned long long from = begin, to = begin + t->bytes;
   fprintf(out, ",");
   json_write_text(out, t->name);
   fprintf(out, ":{\"dtype\":\"%s\",\"shape\":[", t->dtype);
   for (int i = 0; i < t->ndim; i++) fprintf(out, "%s%lld", i ? "," : "", (long long)t->shape[i]);
-  fprintf(out, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)begin, (unsigned long long)(begin + t->bytes));
+  fprintf(out, "],\"data_offsets\":[%llu,%llu]}", from, to);
 }
 
 /* The header as text, padded; NULL: no memory. */

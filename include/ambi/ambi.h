@@ -63,6 +63,7 @@ typedef enum { AMBI_FORWARD = 0, AMBI_BACKWARD } ambi_pass;
 
 typedef struct ambi_device ambi_device; /* opaque; _open/_create make, _close/_destroy free          */
 typedef struct ambi_stream ambi_stream;
+typedef struct ambi_event ambi_event;
 typedef struct ambi_plan ambi_plan;
 typedef struct ambi_graph ambi_graph;
 
@@ -112,7 +113,7 @@ typedef struct {
 } ambi_device_info;
 
 AMBI_API ambi_status ambi_device_open(const char *name, const ambi_device_options *o, ambi_device **out);
-AMBI_API void ambi_device_close(ambi_device *dev); /* after its plans, streams and buffers            */
+AMBI_API void ambi_device_close(ambi_device *dev); /* after its plans, streams, events and buffers    */
 AMBI_API ambi_status ambi_device_get_info(const ambi_device *dev, ambi_device_info *info);
 AMBI_API ambi_status ambi_alloc(ambi_device *dev, size_t bytes, ambi_buf *out); /* 256-aligned        */
 AMBI_API void ambi_free(ambi_device *dev, ambi_buf b);
@@ -122,6 +123,21 @@ AMBI_API ambi_status ambi_copy(ambi_stream *s, ambi_buf dst, ambi_buf src, size_
 AMBI_API ambi_status ambi_stream_create(ambi_device *dev, void *native, ambi_stream **out);
 AMBI_API void ambi_stream_destroy(ambi_stream *s);
 AMBI_API ambi_status ambi_stream_wait(ambi_stream *s);
+
+/* ---- events: a point in the work of a stream, to wait for and to measure from -------------------
+ * An event stands for where it was last recorded; before that, it can only be recorded. One thread uses it at a time.
+ * cpu and ref are done with their work when a call returns: an event there has passed once it is recorded, and its
+ * time is the host's clock in that call.
+ * While a stream records a graph, events order the work inside it: a second stream takes part from when it waits for
+ * an event of the first until the first waits for one of its. They have no time, and the host cannot wait for them.
+ * stream NULL: the device's own, as in ambi_run.                                                            */
+AMBI_API ambi_status ambi_event_create(ambi_device *dev, ambi_event **out);
+AMBI_API void ambi_event_destroy(ambi_event *e);
+AMBI_API ambi_status ambi_event_record(ambi_event *e, ambi_stream *s);      /* after all that was given to s so far */
+AMBI_API ambi_status ambi_stream_wait_event(ambi_stream *s, ambi_event *e); /* what s is given next comes after e   */
+AMBI_API ambi_status ambi_event_wait(ambi_event *e);                        /* the host waits                       */
+AMBI_API ambi_status ambi_event_query(ambi_event *e, int32_t *passed);      /* 1: waiting would take no time        */
+AMBI_API ambi_status ambi_event_elapsed(ambi_event *from, ambi_event *to, double *ms); /* waits for both            */
 
 /* ---- operations ---------------------------------------------------------------------------------
  * op.t[s] describes primal slot s. An absent optional input is left out of the formula.

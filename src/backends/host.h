@@ -11,6 +11,12 @@ ambi_status host_upload(ambi_stream *s, ambi_buf dst, const void *src, size_t by
 ambi_status host_download(ambi_stream *s, void *dst, ambi_buf src, size_t bytes);
 ambi_status host_copy(ambi_stream *s, ambi_buf dst, ambi_buf src, size_t bytes);
 ambi_status host_wait(ambi_stream *s);
+#if defined(AMBI_COMPACT) /* whoever calls the module has a clock; the module has none */
+#define HOST_EVENTS NULL
+#else
+extern const event_calls host_events; /* host_events.c */
+#define HOST_EVENTS &host_events
+#endif
 
 /* Addresses of element 0 of each slot; NULL for those that take no part, but never for an empty tensor. */
 void host_addresses(const problem *p, const ambi_buf *slots, char *at[AMBI_SLOTS]);

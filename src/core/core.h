@@ -94,6 +94,17 @@ int64_t grid_offset(const grid *g, int slot, int64_t index); /* element offset o
 const op_def *find_op(ambi_kind kind);
 ambi_status make_problem(const ambi_op *op, problem *p);
 
+/* Events: what core/event.c leaves to a backend. A stream of NULL is the device's own. */
+typedef struct {
+  ambi_status (*open)(ambi_event *e);
+  void (*close)(ambi_event *e);
+  ambi_status (*record)(ambi_event *e, ambi_stream *s); /* sets e->in_graph */
+  ambi_status (*hold)(ambi_stream *s, ambi_event *e);   /* the stream waits */
+  ambi_status (*wait)(ambi_event *e);
+  ambi_status (*query)(ambi_event *e, int32_t *passed);
+  ambi_status (*elapsed)(ambi_event *from, ambi_event *to, double *ms); /* both have passed */
+} event_calls;
+
 typedef struct backend {
   const char *name; /* what comes before ':' in a device's name */
   bool flat;        /* buf.data + offset is an address          */
@@ -112,6 +123,7 @@ typedef struct backend {
   ambi_status (*recorded)(ambi_stream *s, ambi_graph *g);
   ambi_status (*replay)(const ambi_graph *g, ambi_stream *s);
   void (*forget)(ambi_graph *g);
+  const event_calls *events; /* NULL: this build has none */
   bool (*has_kernel)(const ambi_device *dev, const problem *p);
   ambi_status (*plan)(ambi_device *dev, ambi_plan *plan); /* plan->p is set: choose, name, size    */
   void (*unplan)(ambi_plan *plan);
@@ -135,6 +147,12 @@ struct ambi_stream {
 struct ambi_graph {
   ambi_device *dev;
   void *impl;
+};
+struct ambi_event {
+  ambi_device *dev;
+  void *impl;
+  uint64_t when; /* the backend's: nanoseconds, where the host's clock is what counts */
+  bool recorded, in_graph;
 };
 struct ambi_plan {
   ambi_device *dev;

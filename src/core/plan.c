@@ -17,8 +17,7 @@ ambi_status ambi_plan_create(ambi_device *dev, const ambi_op *op, ambi_plan **ou
   if (!dev || !op || !out) return fail(AMBI_INVALID, "ambi_plan_create: %s is NULL", !dev ? "dev" : !op ? "op" : "out");
   ambi_plan *plan = malloc(sizeof *plan);
   if (!plan) return fail(AMBI_NO_MEMORY, "ambi_plan_create: no memory for a plan");
-  memset(plan, 0, offsetof(ambi_plan, p));
-  plan->dev = dev;
+  plan->dev = dev; /* not calloc: make_problem clears its part, which is the most of it */
   plan->workspace = 0;
   plan->code = NULL;
   plan->choice = 0;
@@ -104,6 +103,23 @@ static ambi_status check_overlap(const problem *p, bool flat, const ambi_buf *sl
   return AMBI_OK;
 }
 
+static ambi_status check_workspace(const ambi_plan *plan, const ambi_buf *slots, ambi_buf workspace) {
+  const problem *p = &plan->p;
+  const ambi_tensor bytes = {.dtype = AMBI_U8, .ndim = 1, .shape = {(int64_t)plan->workspace}, .stride = {1}};
+  if (!workspace.data)
+    return fail(AMBI_INVALID, "%s: needs a workspace of %llu bytes", p->def->info.name,
+                (unsigned long long)plan->workspace);
+  intptr_t at = (intptr_t)workspace.data + (intptr_t)workspace.offset;
+  if (at % 64) return fail(AMBI_INVALID, "%s: its workspace is not aligned to 64 bytes", p->def->info.name);
+  for (uint32_t m = p->reads | p->writes; m; m &= m - 1) {
+    const ambi_buf *b = &slots[__builtin_ctz(m)];
+    if (!b->data || (!plan->dev->be->flat && b->data != workspace.data)) continue;
+    if (views_overlap(&p->t[__builtin_ctz(m)], (intptr_t)b->data + (intptr_t)b->offset, &bytes, at))
+      return fail_slot(AMBI_INVALID, p, __builtin_ctz(m), "overlaps the workspace");
+  }
+  return AMBI_OK;
+}
+
 ambi_status ambi_run(const ambi_plan *plan, ambi_stream *stream, const ambi_buf *slots, size_t n, ambi_buf workspace) {
   if (!plan || (!slots && n)) return fail(AMBI_INVALID, "ambi_run: %s is NULL", plan ? "slots" : "plan");
   const problem *p = &plan->p;
@@ -113,10 +129,6 @@ ambi_status ambi_run(const ambi_plan *plan, ambi_stream *stream, const ambi_buf 
   if (n) memcpy(all, slots, (n < AMBI_SLOTS ? n : AMBI_SLOTS) * sizeof *slots);
   TRY(check_buffers(p, all));
   TRY(check_overlap(p, plan->dev->be->flat, all));
-  if (plan->workspace && !workspace.data)
-    return fail(AMBI_INVALID, "%s: needs a workspace of %llu bytes", p->def->info.name,
-                (unsigned long long)plan->workspace);
-  if (plan->workspace && ((uintptr_t)workspace.data + workspace.offset) % 64)
-    return fail(AMBI_INVALID, "%s: its workspace is not aligned to 64 bytes", p->def->info.name);
+  if (plan->workspace) TRY(check_workspace(plan, all, workspace));
   return plan->dev->be->run(plan, stream, all, workspace);
 }

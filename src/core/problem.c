@@ -73,7 +73,7 @@ static ambi_status take_attributes(problem *p) {
   for (int i = 0; i < p->def->info.attrs; i++) {
     const ambi_attr_info *a = &p->def->info.attr[i];
     double v = read_attr(&p->op, a);
-    if (v == 0) write_attr(&p->op, a, v = a->def);
+    if (v == 0 && a->def != 0) write_attr(&p->op, a, v = a->def); /* else it stays: -0 is a value, too */
     if (!(v >= a->min && v <= a->max))
       return fail(AMBI_INVALID, "%s: %s: expected %g to %g, got %g", p->def->info.name, a->name, a->min, a->max, v);
   }
@@ -81,6 +81,15 @@ static ambi_status take_attributes(problem *p) {
 }
 
 static int first_slot(uint32_t mask) { return __builtin_ctz(mask); }
+
+/* Gradients that would be described and then not looked at. */
+static ambi_status check_gradients(const problem *p, uint32_t described, uint32_t described_grads) {
+  uint32_t constant = described_grads & flagged(p->def, AMBI_SLOT_NO_GRAD, AMBI_SLOT_NO_GRAD);
+  uint32_t absent = described_grads & flagged(p->def, AMBI_SLOT_OUTPUT, 0) & ~described;
+  if (constant) return fail_slot(AMBI_INVALID, p, AMBI_GRAD(first_slot(constant)), "is described, but there is none");
+  if (absent) return fail_slot(AMBI_INVALID, p, AMBI_GRAD(first_slot(absent)), "is described, but not the slot itself");
+  return AMBI_OK;
+}
 
 static ambi_status choose_slots(problem *p, uint32_t described, uint32_t described_grads) {
   const op_def *def = p->def;
@@ -97,6 +106,7 @@ static ambi_status choose_slots(problem *p, uint32_t described, uint32_t describ
     return AMBI_OK;
   }
   if (!def->info.backward) return fail(AMBI_INVALID, "%s: has no backward pass", def->info.name);
+  TRY(check_gradients(p, described, described_grads));
   uint32_t odd = want & ~(differentiable & described);
   if (odd)
     return fail(AMBI_INVALID, "%s: want: bit %d is not a described, differentiable input", def->info.name,

@@ -18,9 +18,12 @@ bool is_float(ambi_dtype t) { return known(t) && dtypes[t].is_float; }
 
 bool mul_overflows(int64_t a, int64_t b, int64_t *out) { return __builtin_mul_overflow(a, b, out) || *out < 0; }
 
+static bool has_axes(const ambi_tensor *t) { return t && t->ndim >= 0 && t->ndim <= AMBI_MAX_DIMS; }
+
 ambi_tensor ambi_dense(ambi_dtype dtype, int32_t ndim, const int64_t *shape) {
   ambi_tensor t = {.dtype = dtype, .ndim = ndim};
-  if (ndim < 0 || ndim > AMBI_MAX_DIMS) return t; /* refused when planned: the rank says why */
+  if (!has_axes(&t)) return t;                         /* refused when planned: the rank says why */
+  if (ndim && !shape) return (ambi_tensor){.ndim = 0}; /* absent */
   int64_t stride = 1;
   for (int i = ndim - 1; i >= 0; i--) {
     t.shape[i] = shape[i];
@@ -31,23 +34,24 @@ ambi_tensor ambi_dense(ambi_dtype dtype, int32_t ndim, const int64_t *shape) {
 }
 
 ambi_tensor ambi_split(const ambi_tensor *packed, int axis, int half, uint64_t *offset) {
-  ambi_tensor t = *packed;
-  if (axis < 0) axis += packed->ndim;
-  bool possible = axis >= 0 && axis < packed->ndim && packed->shape[axis] % 2 == 0 && (half == 0 || half == 1);
-  int64_t skip = 0;
-  possible = possible && !__builtin_mul_overflow(packed->shape[axis] / 2 * half, packed->stride[axis], &skip);
-  if (!possible || skip < 0) {
-    if (offset) *offset = 0;
-    return (ambi_tensor){0};
-  }
+  ambi_tensor t = has_axes(packed) ? *packed : (ambi_tensor){.ndim = 0};
+  int64_t size = (int64_t)ambi_dtype_size(t.dtype), skip = 0;
+  if (offset) *offset = 0;
+  if (axis < 0) axis += t.ndim;
+  if (axis < 0 || axis >= t.ndim || size == 0 || t.shape[axis] < 0 || t.shape[axis] % 2)
+    return (ambi_tensor){.ndim = 0};
   t.shape[axis] /= 2;
-  if (offset) *offset = (uint64_t)skip * ambi_dtype_size(t.dtype);
+  bool fits = (half == 0 || half == 1) && !__builtin_mul_overflow(t.shape[axis] * half, t.stride[axis], &skip) &&
+              !mul_overflows(skip, size, &skip);
+  if (!fits) return (ambi_tensor){.ndim = 0}; /* the second half of a line that runs backwards lies before the first */
+  if (offset) *offset = (uint64_t)skip;
   return t;
 }
 
 int64_t ambi_numel(const ambi_tensor *t) {
   int64_t n = 1;
   bool empty = false;
+  if (!has_axes(t)) return -1;
   for (int i = 0; i < t->ndim; i++) empty = empty || t->shape[i] == 0;
   if (empty) return 0;
   for (int i = 0; i < t->ndim; i++)

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "context.h"
 
@@ -61,7 +62,7 @@ static result provoked(const char *name) {
 result fake_enter(const char *name, needs what) {
   pthread_mutex_lock(&one_at_a_time);
   result failed = provoked(name);
-  if (!failed && what != ANYTIME && !initialized) failed = NOT_INITIALIZED;
+  if (!failed && what != ANYTIME && initialized_by != getpid()) failed = NOT_INITIALIZED;
   if (!failed && what == CONTEXT) failed = current_context() ? lost : INVALID_CONTEXT;
   return failed;
 }
@@ -74,7 +75,7 @@ void fake_leave(const result *status) {
 void *object_new(kind k, size_t bytes) {
   object *o = calloc(1, bytes);
   if (!o) return NULL;
-  *o = (object){k, objects};
+  *o = (object){k, objects, current_context()};
   objects = o;
   live[k]++;
   return o;

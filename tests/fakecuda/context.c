@@ -3,10 +3,11 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { STACK = 16 };
-bool initialized;
-static context primary[MAX_DEVICES];
+enum { STACK = 16, MAX_MADE = 16 };
+pid_t initialized_by;
+static context primary[MAX_DEVICES], made[MAX_MADE];
 static _Thread_local context *stack[STACK];
 static _Thread_local int depth;
 
@@ -25,7 +26,8 @@ EXPORT result cuInit(unsigned flags) {
   ENTER(ANYTIME);
   if (flags) return INVALID_VALUE;
   if (!device_count()) return NO_DEVICE;
-  initialized = true;
+  if (initialized_by && initialized_by != getpid()) return NOT_INITIALIZED;
+  initialized_by = getpid();
   return OK;
 }
 
@@ -143,7 +145,37 @@ EXPORT result cuDevicePrimaryCtxRelease_v2(int device) {
   return OK;
 }
 
-static bool is_context(const context *c) { return c >= primary && c < primary + MAX_DEVICES; }
+static bool is_made(const context *c) { return c >= made && c < made + MAX_MADE; }
+static bool is_context(const context *c) { return (c >= primary && c < primary + MAX_DEVICES) || is_made(c); }
+
+static bool pop(context **c) {
+  if (!depth) return false;
+  depth--;
+  if (c) *c = stack[depth];
+  return true;
+}
+
+EXPORT result cuCtxCreate_v2(context **c, unsigned flags, int device) {
+  ENTER(INITIALIZED);
+  (void)flags;
+  if (device < 0 || device >= device_count()) return INVALID_DEVICE;
+  if (!c || depth == STACK) return INVALID_VALUE;
+  for (context *m = made; m < made + MAX_MADE; m++)
+    if (!m->used) {
+      *m = (context){device, 1, true};
+      stack[depth++] = *c = m;
+      return OK;
+    }
+  return OUT_OF_MEMORY;
+}
+
+EXPORT result cuCtxDestroy_v2(context *c) {
+  ENTER(CLEANUP);
+  if (!is_made(c) || !c->holders) return INVALID_CONTEXT;
+  if (depth && stack[depth - 1] == c) pop(NULL);
+  c->holders = 0;
+  return OK;
+}
 
 EXPORT result cuCtxPushCurrent_v2(context *c) {
   ENTER(CLEANUP);
@@ -155,10 +187,7 @@ EXPORT result cuCtxPushCurrent_v2(context *c) {
 
 EXPORT result cuCtxPopCurrent_v2(context **c) {
   ENTER(CLEANUP);
-  if (!depth) return INVALID_CONTEXT;
-  depth--;
-  if (c) *c = stack[depth];
-  return OK;
+  return pop(c) ? OK : INVALID_CONTEXT;
 }
 
 EXPORT result cuCtxSetCurrent(context *c) {
@@ -213,6 +242,13 @@ static const struct {
     {CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
     {CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
      "operation failed due to a previous error during capture"},
+    {CAPTURE_MERGE, "CUDA_ERROR_STREAM_CAPTURE_MERGE",
+     "operation would result in a merge of separate capture sequences"},
+    {CAPTURE_UNJOINED, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "capturing stream has unjoined work"},
+    {CAPTURE_ISOLATION, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION",
+     "dependency created on uncaptured work in another stream"},
+    {CAPTURED_EVENT, "CUDA_ERROR_CAPTURED_EVENT",
+     "operation not permitted on an event last recorded in a capturing stream"},
     {CAPTURE_UNMATCHED, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED", "the capture was not ended in the stream it began in"},
     {999, "CUDA_ERROR_UNKNOWN", "unknown error"},
 };

@@ -2,9 +2,10 @@
  *
  * The kernels' own text runs on the CPU: nvrtc.c compiles it with the C++ compiler, modules.c loads and launches it,
  * fibers.c runs a block's threads. Everything happens at once, inside the call. What the driver would refuse is refused
- * (dead handles, no context, ranges outside allocations, too many threads, too much shared memory, synchronizing while
- * capturing); a kernel that reads or writes outside allocations, waits for ever or fails an assertion gets the driver's
- * error, a sentence on stderr, and the context is lost until it is released for the last time.
+ * (dead handles, no context, another context's streams, ranges outside allocations, too many threads, too much shared
+ * memory, synchronizing while capturing); a kernel that reads or writes outside allocations, waits for ever or fails an
+ * assertion gets the driver's error, a sentence on stderr, and the context is lost until it is released for the last
+ * time.
  *
  * Environment, looked at in every call (see also nvrtc.c):
  *   FAKECUDA_FAIL=NAME:N[:CODE[:TIMES]],..  the Nth call of NAME and those after it fail (TIMES of them, when given);
@@ -44,7 +45,11 @@ enum {
   NOT_READY = 600,
   CAPTURE_UNSUPPORTED = 900,
   CAPTURE_INVALIDATED = 901,
+  CAPTURE_MERGE = 902,
   CAPTURE_UNMATCHED = 903,
+  CAPTURE_UNJOINED = 904,
+  CAPTURE_ISOLATION = 905,
+  CAPTURED_EVENT = 907,
 };
 enum { MAX_DEVICES = 8, MAX_THREADS = 1024, SHARED_DEFAULT = 48 << 10, SHARED_MOST = 227 << 10 };
 
@@ -68,6 +73,7 @@ typedef enum { MEMORY, STREAM, EVENT, MODULE, FUNCTION, GRAPH, EXEC, KINDS } kin
 typedef struct object {
   kind kind;
   struct object *next;
+  const void *context; /* current when it was made */
 } object;
 void *object_new(kind k, size_t bytes);      /* zeroed; NULL without memory */
 void *object_of(kind k, const void *handle); /* NULL when it is not, or no longer, one of these */

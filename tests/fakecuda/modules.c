@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "fake.h"
+#include "context.h"
 
 typedef struct module {
   object o;
@@ -237,7 +237,7 @@ result launch_run(const work *w) {
 
 static result launch(void *handle, launch_shape shape, void *stream, void **params, void **extra) {
   function *f = object_of(FUNCTION, handle);
-  if (!f) return INVALID_HANDLE;
+  if (!f || f->o.context != current_context()) return INVALID_HANDLE;
   if (!shape_fits(f, &shape) || extra || !params || !params[0]) return INVALID_VALUE;
   return work_submit(stream,
                      &(work){.what = LAUNCH, .from = params[0], .bytes = f->size, .function = f, .shape = shape});

@@ -4,29 +4,44 @@
 #include <string.h>
 #include <time.h>
 
-#include "fake.h"
+#include "context.h"
 
 typedef struct graph {
   object o; /* a GRAPH, or an EXEC with a copy of its work */
   work *list;
   size_t count, room;
+  int streams; /* that took part in its capture */
 } graph;
+/* How much of each stream of a capture comes before a point in one of them: all of it must come before the end. */
+enum { MAX_CAPTURING = 8 };
+typedef struct {
+  size_t seen[MAX_CAPTURING];
+} past;
 typedef struct stream {
   object o;
   graph *capture;  /* the graph being written, NULL when not capturing */
   bool began, bad; /* the capture began in this stream; it was spoilt */
   int mode;        /* CUstreamCaptureMode */
+  int number;      /* among the streams of the capture */
+  past past;
 } stream;
 typedef struct event {
   object o;
   bool recorded;
   struct timespec when;
   graph *capture; /* recorded in a stream that was capturing it */
+  past past;
 } event;
+static graph ended; /* stands for graphs whose capture has ended */
+#define ENDED (&ended)
 static stream default_stream;
 
-/* NULL and the two names of the default stream (1 and 2) are streams too. */
-static stream *stream_of(void *handle) { return (uintptr_t)handle <= 2 ? &default_stream : object_of(STREAM, handle); }
+/* NULL and the two names of the default stream (1 and 2) are streams too; others are good in their context only. */
+static stream *stream_of(void *handle) {
+  if ((uintptr_t)handle <= 2) return &default_stream;
+  stream *s = object_of(STREAM, handle);
+  return s && s->o.context == current_context() ? s : NULL;
+}
 
 #define EACH_STREAM(s)                                                   \
   for (stream *s = (stream *)object_first(); s; s = (stream *)s->o.next) \
@@ -81,6 +96,7 @@ result work_submit(void *handle, const work *w) {
   if (!s->capture) return perform(w);
   if (s->bad) return CAPTURE_INVALIDATED;
   if (!in_range(w)) return INVALID_VALUE;
+  s->past.seen[s->number]++;
   return write_down(s->capture, w) ? OK : OUT_OF_MEMORY;
 }
 
@@ -165,13 +181,27 @@ EXPORT result cuStreamQuery(void *s) {
 }
 
 /* A stream that waits for an event of a capture joins it. */
+static result join(stream *s, const event *e) {
+  if (!s->capture) {
+    if (s == &default_stream || e->capture->streams == MAX_CAPTURING) return CAPTURE_UNSUPPORTED;
+    s->capture = e->capture;
+    s->number = e->capture->streams++;
+    s->past = (past){{0}};
+  }
+  for (int i = 0; i < MAX_CAPTURING; i++)
+    if (e->past.seen[i] > s->past.seen[i]) s->past.seen[i] = e->past.seen[i];
+  return OK;
+}
+
 EXPORT result cuStreamWaitEvent(void *handle, void *event_handle, unsigned flags) {
   ENTER(CONTEXT);
   stream *s = stream_of(handle);
   const event *e = object_of(EVENT, event_handle);
   if (!s || !e) return INVALID_HANDLE;
-  if (e->capture && s != &default_stream) s->capture = e->capture;
-  return flags > 1 ? INVALID_VALUE : OK;
+  if (flags > 1) return INVALID_VALUE;
+  if (e->capture == ENDED && !s->capture) return CAPTURED_EVENT;
+  if (s->capture && s->capture != e->capture) return s->bad = true, e->capture ? CAPTURE_MERGE : CAPTURE_ISOLATION;
+  return e->capture ? join(s, e) : OK;
 }
 
 /* ---- events ---------------------------------------------------------------------------------------------- */
@@ -194,23 +224,27 @@ EXPORT result cuEventRecord(void *handle, void *stream_handle) {
   event *e = object_of(EVENT, handle);
   const stream *s = stream_of(stream_handle);
   if (!e || !s) return INVALID_HANDLE;
+  if (s->bad) return CAPTURE_INVALIDATED;
   e->capture = s->capture;
+  e->past = s->past;
   e->recorded = !s->capture;
   clock_gettime(CLOCK_MONOTONIC, &e->when);
   return OK;
 }
 
+/* Neither is allowed to a thread that captures, be the event of the capture or not. */
+static result passed(const event *e) {
+  if (!e) return INVALID_HANDLE;
+  if (e->capture) return CAPTURED_EVENT;
+  return capturing() ? CAPTURE_UNSUPPORTED : OK;
+}
 EXPORT result cuEventSynchronize(void *handle) {
   ENTER(CONTEXT);
-  const event *e = object_of(EVENT, handle);
-  if (!e) return INVALID_HANDLE;
-  return e->capture ? CAPTURE_UNSUPPORTED : OK;
+  return passed(object_of(EVENT, handle));
 }
 EXPORT result cuEventQuery(void *handle) {
   ENTER(CONTEXT);
-  const event *e = object_of(EVENT, handle);
-  if (!e) return INVALID_HANDLE;
-  return e->capture ? CAPTURE_UNSUPPORTED : OK;
+  return passed(object_of(EVENT, handle));
 }
 
 static result elapsed(float *ms, const event *from, const event *to) {
@@ -245,6 +279,8 @@ EXPORT result cuStreamBeginCapture_v2(void *handle, int mode) {
   s->capture = object_new(GRAPH, sizeof(graph));
   if (!s->capture) return OUT_OF_MEMORY;
   s->began = true, s->bad = false, s->mode = mode;
+  s->number = s->capture->streams++;
+  s->past = (past){{0}};
   return OK;
 }
 
@@ -257,6 +293,20 @@ EXPORT result cuStreamIsCapturing(void *handle, int *status) {
   return OK;
 }
 
+/* The streams of the capture go on as usual; its events are of no more use. OK, or what is wrong with the capture. */
+static result capture_end(const stream *first, const graph *g) {
+  const past seen = first->past;
+  result wrong = OK;
+  EACH_STREAM(t) if (t->capture == g) {
+    if (!wrong && t->past.seen[t->number] > seen.seen[t->number]) wrong = CAPTURE_UNJOINED;
+    if (t->bad) wrong = CAPTURE_INVALIDATED;
+    t->capture = NULL, t->began = t->bad = false;
+  }
+  for (object *o = object_first(); o; o = o->next)
+    if (o->kind == EVENT && ((event *)o)->capture == g) ((event *)o)->capture = ENDED;
+  return wrong;
+}
+
 EXPORT result cuStreamEndCapture(void *handle, void **out) {
   ENTER(CLEANUP);
   stream *s = object_of(STREAM, handle);
@@ -264,15 +314,11 @@ EXPORT result cuStreamEndCapture(void *handle, void **out) {
   if (!s->capture) return INVALID_VALUE;
   if (!s->began) return CAPTURE_UNMATCHED;
   graph *g = s->capture;
-  bool bad = false;
-  EACH_STREAM(t) if (t->capture == g) {
-    bad = bad || t->bad;
-    t->capture = NULL, t->began = t->bad = false;
-  }
-  *out = bad ? NULL : g;
-  if (!bad) return lost;
+  const result wrong = capture_end(s, g);
+  *out = wrong ? NULL : g;
+  if (!wrong) return lost;
   graph_end(g);
-  return CAPTURE_INVALIDATED;
+  return wrong;
 }
 
 EXPORT result cuGraphInstantiateWithFlags(void **exec, void *handle, unsigned long long flags) {

@@ -8,16 +8,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MAX_NAMES = 3, ANY_MAJOR = 0 };
 static const struct {
-  const char *names[4]; /* newest first */
+  struct {
+    const char *name;
+    int major;        /* of CUDA */
+  } names[MAX_NAMES]; /* newest first */
   const char *missing;
 } libraries[CUDA_LIBS] = {
-    [LIB_DRIVER] = {{"libcuda.so.1", "libcuda.so"}, "no NVIDIA driver (libcuda.so.1); install the driver of the GPU"},
+    [LIB_DRIVER] = {{{"libcuda.so.1", 1}, {"libcuda.so", ANY_MAJOR}},
+                    "no NVIDIA driver (libcuda.so.1); install the driver of the GPU"},
     [LIB_COMPILER] =
-        {{"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"},
+        {{{"libnvrtc.so.13", 13}, {"libnvrtc.so.12", 12}, {"libnvrtc.so", ANY_MAJOR}},
          "no NVRTC (libnvrtc.so.13 or .12), which compiles the kernels; `pip install nvidia-cuda-nvrtc`, or "
          "set CUDA_HOME to a CUDA toolkit"},
-    [LIB_BLAS] = {{"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"},
+    [LIB_BLAS] = {{{"libcublasLt.so.13", 13}, {"libcublasLt.so.12", 12}, {"libcublasLt.so", ANY_MAJOR}},
                   "no cuBLASLt (libcublasLt.so.13 or .12): linear uses ambi's own kernel; `pip install nvidia-cublas`, "
                   "or set CUDA_HOME to a CUDA toolkit"},
 };
@@ -29,23 +34,29 @@ static const struct {
     {"AMBI_CUDA_LIBRARIES", "/"},
     {NULL, ""}, /* the system's own search */
     {"CUDA_HOME", "/lib64/"},
+    {"CUDA_HOME", "/lib/"},
     {"CUDA_PATH", "/lib64/"},
     {"VIRTUAL_ENV", "/lib/python3*/site-packages/nvidia/*/lib/"},
     {"CONDA_PREFIX", "/lib/"},
     {"CONDA_PREFIX", "/lib/python3*/site-packages/nvidia/*/lib/"},
     {"HOME", "/.local/lib/python3*/site-packages/nvidia/*/lib/"},
     {"", "/usr/local/cuda/lib64/"},
+    {"", "/usr/local/cuda/lib/"},
     {"", "/usr/lib/python3/dist-packages/nvidia/*/lib/"},
     {"", "/usr/local/lib/python3*/*-packages/nvidia/*/lib/"},
+    {"", "/usr/lib/wsl/lib/"},
 };
+enum { PLACES = sizeof places / sizeof *places };
 
+/* The first that loads. What is there and does not load is worth knowing, if nothing else is found. */
 static void *open_pattern(const char *pattern, char *found, size_t n) {
   glob_t g;
   void *handle = NULL;
   if (glob(pattern, 0, NULL, &g)) return NULL;
   for (size_t i = 0; i < g.gl_pathc && !handle; i++) {
     handle = dlopen(g.gl_pathv[i], RTLD_NOW | RTLD_LOCAL);
-    if (handle) snprintf(found, n, "%s", g.gl_pathv[i]);
+    const char *why = handle ? NULL : dlerror();
+    snprintf(found, n, "%s%.300s", handle ? "" : "it is there but does not load: ", why ? why : g.gl_pathv[i]);
   }
   globfree(&g);
   return handle;
@@ -55,8 +66,9 @@ static void *open_in(size_t place, const char *name, char *found, size_t n) {
   const char *variable = places[place].variable, *value;
   char pattern[1024];
   if (!variable) {
-    snprintf(found, n, "%s", name);
-    return dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    void *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (handle) snprintf(found, n, "%s", name);
+    return handle;
   }
   value = *variable ? getenv(variable) : "";
   if (!value || (*variable && !*value)) return NULL;
@@ -64,13 +76,30 @@ static void *open_in(size_t place, const char *name, char *found, size_t n) {
   return length < (int)sizeof pattern ? open_pattern(pattern, found, n) : NULL;
 }
 
-static void open_library(cuda_api *api, cuda_lib lib) {
-  for (size_t place = 0; place < sizeof places / sizeof *places; place++)
-    for (int i = 0; i < 4 && libraries[lib].names[i]; i++) {
-      api->handle[lib] = open_in(place, libraries[lib].names[i], api->found[lib], sizeof api->found[lib]);
-      if (api->handle[lib]) return;
-    }
-  snprintf(api->found[lib], sizeof api->found[lib], "%s", libraries[lib].missing);
+/* First the folder that was named, for whatever it has; then everywhere, for what is no newer than the driver, which a
+ * newer compiler may make code for that it does not load; then everywhere, for anything. */
+static bool wanted(int sweep, size_t place, int major, int driver) {
+  if (sweep == 0 || place == 0) return sweep == 0 && place == 0;
+  return sweep == 2 || (major != ANY_MAJOR && major <= driver);
+}
+
+static void open_library(cuda_api *api, cuda_lib lib, int driver) {
+  char *found = api->found[lib];
+  for (int sweep = 0; sweep < 3; sweep++)
+    for (size_t place = 0; place < PLACES; place++)
+      for (int i = 0; i < MAX_NAMES && libraries[lib].names[i].name; i++) {
+        if (!wanted(sweep, place, libraries[lib].names[i].major, driver)) continue;
+        api->handle[lib] = open_in(place, libraries[lib].names[i].name, found, sizeof api->found[lib]);
+        if (api->handle[lib]) return;
+      }
+  if (!*found) snprintf(found, sizeof api->found[lib], "%s", libraries[lib].missing);
+}
+
+/* The newest version of CUDA that the driver knows of. */
+static int driver_major(const cuda_api *api) {
+  int (*get)(int *) = NULL, version = 0;
+  if (api->handle[LIB_DRIVER]) *(void **)&get = dlsym(api->handle[LIB_DRIVER], "cuDriverGetVersion");
+  return get && get(&version) == 0 ? version / 1000 : 1;
 }
 
 /* The function, or NULL and a note that the library is of no use. */
@@ -99,7 +128,7 @@ static void load_symbols(cuda_api *api){
 
 ambi_status api_load(cuda_api *api) {
   memset(api, 0, sizeof *api);
-  for (int lib = 0; lib < CUDA_LIBS; lib++) open_library(api, (cuda_lib)lib);
+  for (int lib = 0; lib < CUDA_LIBS; lib++) open_library(api, (cuda_lib)lib, driver_major(api));
   load_symbols(api);
   if (api->handle[LIB_DRIVER]) return AMBI_OK;
   return fail(AMBI_NO_DEVICE, "cuda: %s", api->found[LIB_DRIVER]);
@@ -117,21 +146,31 @@ static const struct {
   int error;
   ambi_status status;
 } meanings[] = {
-    {2, AMBI_NO_MEMORY},     /* out of memory                                           */
-    {3, AMBI_NO_DEVICE},     /* not initialised: no GPU, or a driver that does not fit  */
-    {34, AMBI_NO_DEVICE},    /* the toolkit's placeholder, not the driver itself        */
-    {46, AMBI_NO_DEVICE},    /* busy: used exclusively by somebody                      */
-    {100, AMBI_NO_DEVICE},   /* no device                                               */
-    {101, AMBI_NO_DEVICE},   /* no such device                                          */
-    {803, AMBI_NO_DEVICE},   /* driver and library do not fit                           */
-    {4, AMBI_DEVICE_LOST},   /* the driver is shutting down                             */
-    {214, AMBI_DEVICE_LOST}, /* uncorrectable memory error                              */
-    {226, AMBI_DEVICE_LOST}, /* link error                                              */
-    {700, AMBI_DEVICE_LOST}, /* illegal address: the context is gone                    */
-    {701, AMBI_UNSUPPORTED}, /* out of registers or shared memory                       */
-    {702, AMBI_TIMEOUT},     /* the display's watchdog                                  */
-    {708, AMBI_DEVICE_LOST}, {709, AMBI_DEVICE_LOST}, {710, AMBI_DEVICE_LOST}, {714, AMBI_DEVICE_LOST},
-    {715, AMBI_DEVICE_LOST}, {716, AMBI_DEVICE_LOST}, {717, AMBI_DEVICE_LOST}, {718, AMBI_DEVICE_LOST},
+    {2, AMBI_NO_MEMORY},        /* out of memory                                           */
+    {3, AMBI_NO_DEVICE},        /* not initialised: no GPU, or a driver that does not fit  */
+    {34, AMBI_NO_DEVICE},       /* the toolkit's placeholder, not the driver itself        */
+    {46, AMBI_NO_DEVICE},       /* busy: used exclusively by somebody                      */
+    {100, AMBI_NO_DEVICE},      /* no device                                               */
+    {101, AMBI_NO_DEVICE},      /* no such device                                          */
+    {802, AMBI_NO_DEVICE},      /* not ready yet: its fabric manager has not started        */
+    {803, AMBI_NO_DEVICE},      /* driver and library do not fit                           */
+    {804, AMBI_NO_DEVICE},      /* nor do they in compatibility mode                       */
+    {805, AMBI_NO_DEVICE},      /* the multi-process server cannot be reached,             */
+    {806, AMBI_NO_DEVICE},      /* fails,                                                  */
+    {807, AMBI_NO_DEVICE},      /* or is not ready                                         */
+    {200, AMBI_COMPILE_FAILED}, /* machine code that is none,                           */
+    {209, AMBI_COMPILE_FAILED}, /* is for another GPU,                                  */
+    {218, AMBI_COMPILE_FAILED}, /* or is PTX that is none,                              */
+    {222, AMBI_COMPILE_FAILED}, /* or is of a compiler newer than the driver            */
+    {801, AMBI_UNSUPPORTED},    /* the device or driver does not do that                   */
+    {4, AMBI_DEVICE_LOST},      /* the driver is shutting down                             */
+    {214, AMBI_DEVICE_LOST},    /* uncorrectable memory error                              */
+    {226, AMBI_DEVICE_LOST},    /* link error                                              */
+    {700, AMBI_DEVICE_LOST},    /* illegal address: the context is gone                    */
+    {701, AMBI_UNSUPPORTED},    /* out of registers or shared memory                       */
+    {702, AMBI_TIMEOUT},        /* the display's watchdog                                  */
+    {708, AMBI_DEVICE_LOST},    {709, AMBI_DEVICE_LOST}, {710, AMBI_DEVICE_LOST}, {714, AMBI_DEVICE_LOST},
+    {715, AMBI_DEVICE_LOST},    {716, AMBI_DEVICE_LOST}, {717, AMBI_DEVICE_LOST}, {718, AMBI_DEVICE_LOST},
     {719, AMBI_DEVICE_LOST}, /* a launch failed: the context is gone                     */
     {999, AMBI_DEVICE_LOST},
 };

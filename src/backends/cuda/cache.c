@@ -3,7 +3,7 @@
  * A file is HEADER | SHA-256 of the key | SHA-256 of the code | code. The key is everything the code depends on: text,
  * architecture, compiler, version. What does not match is compiled again. Files appear whole, by rename, so that any
  * number of processes may use one folder. */
-#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ typedef struct entry {
   cuda_module module;
 } entry;
 
-enum { BUCKETS = 256 };
+enum { BUCKETS = 256, LONGEST = 1 << 28 };
 struct module_cache {
   pthread_mutex_t lock;
   entry *bucket[BUCKETS];
@@ -44,15 +44,23 @@ static void digest_of(const image *code, unsigned char digest[32]) {
 
 static bool read_exactly(FILE *f, void *to, size_t n) { return fread(to, 1, n, f) == n; }
 
+/* The length of a plain file that none but this user, or the system's, can have written; else 0. A folder that others
+ * may write to is no place to take code from blindly. */
+static size_t trusted_length(int fd) {
+  struct stat s;
+  if (fstat(fd, &s) || !S_ISREG(s.st_mode) || (s.st_mode & (S_IWGRP | S_IWOTH))) return 0;
+  return (s.st_uid == geteuid() || s.st_uid == 0) && s.st_size > 0 && s.st_size < LONGEST ? (size_t)s.st_size : 0;
+}
+
 static bool read_file(FILE *f, const unsigned char key[32], image *out) {
   char head[sizeof header];
   unsigned char digests[64], actual[32];
+  size_t length = trusted_length(fileno(f));
+  if (length <= sizeof head + sizeof digests) return false;
   if (!read_exactly(f, head, sizeof head) || memcmp(head, header, sizeof head)) return false;
   if (!read_exactly(f, digests, sizeof digests) || memcmp(digests, key, 32)) return false;
-  if (fseek(f, 0, SEEK_END)) return false;
-  long size = ftell(f) - (long)(sizeof head + sizeof digests);
-  if (size <= 0 || fseek(f, (long)(sizeof head + sizeof digests), SEEK_SET)) return false;
-  *out = (image){malloc((size_t)size), (size_t)size};
+  out->size = length - sizeof head - sizeof digests;
+  out->bytes = malloc(out->size);
   if (out->bytes && read_exactly(f, out->bytes, out->size)) {
     digest_of(out, actual);
     if (!memcmp(actual, digests + 32, 32)) return true;
@@ -65,8 +73,12 @@ bool disk_read(const char *dir, const unsigned char key[32], image *out) {
   char name[700];
   if (!*dir) return false;
   file_name(dir, key, name, sizeof name);
-  FILE *f = fopen(name, "rb");
-  if (!f) return false;
+  int fd = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe of that name is not waited for */
+  FILE *f = fd >= 0 ? fdopen(fd, "rb") : NULL;
+  if (!f) {
+    if (fd >= 0) close(fd);
+    return false;
+  }
   bool good = read_file(f, key, out);
   fclose(f);
   return good;
@@ -79,10 +91,10 @@ static void make_folder(const char *dir) {
   for (char *c = path + 1; *c; c++)
     if (*c == '/') {
       *c = 0;
-      mkdir(path, 0777);
+      mkdir(path, 0700);
       *c = '/';
     }
-  mkdir(path, 0777);
+  mkdir(path, 0700);
 }
 
 /* A cache that cannot be written costs time, not correctness: failures are silent. */
@@ -107,8 +119,8 @@ void disk_write(const char *dir, const unsigned char key[32], const image *in) {
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
-static void free_entry(const cuda_device *d, entry *e) {
-  d->api.cuModuleUnload(e->module.handle);
+static void free_entry(const cuda_device *d, entry *e, bool inside) {
+  if (inside) d->api.cuModuleUnload(e->module.handle);
   free(e->module.source);
   free(e);
 }
@@ -122,14 +134,14 @@ module_cache *modules_new(void) {
 void modules_lock(module_cache *c) { pthread_mutex_lock(&c->lock); }
 void modules_unlock(module_cache *c) { pthread_mutex_unlock(&c->lock); }
 
-void modules_free(cuda_device *d) {
+void modules_free(cuda_device *d, bool inside) {
   module_cache *c = d->modules;
   if (!c) return;
   for (int i = 0; i < BUCKETS; i++)
     while (c->bucket[i]) {
       entry *e = c->bucket[i];
       c->bucket[i] = e->next;
-      free_entry(d, e);
+      free_entry(d, e, inside);
     }
   pthread_mutex_destroy(&c->lock);
   free(c);
@@ -157,38 +169,61 @@ static entry *keep(cuda_device *d, entry *made) {
   entry *first = find_held(c, made->key);
   if (!first) made->next = c->bucket[made->key[0]], c->bucket[made->key[0]] = made;
   modules_unlock(c);
-  if (first) free_entry(d, made);
+  if (first) free_entry(d, made, true);
   return first ? first : made;
 }
 
-static void make_key(const cuda_device *d, const char *source, bool hopper, unsigned char key[32]) {
+static void make_key(const cuda_device *d, const sha256 *source, bool hopper, int version, unsigned char key[32]) {
   char with[160];
-  sha256 s;
-  compile_key(d, hopper, with, sizeof with);
-  sha256_begin(&s);
+  sha256 s = *source;
+  compile_key(d, hopper, version, with, sizeof with);
   sha256_add(&s, with, strlen(with) + 1);
-  sha256_add(&s, source, strlen(source));
   sha256_end(&s, key);
 }
 
-static ambi_status load(cuda_device *d, entry *e, bool hopper) {
+/* Without a compiler, what any version of it has made will do. */
+static bool find_kept(const cuda_device *d, const entry *e, const sha256 *source, bool hopper, image *out) {
+  unsigned char key[32];
+  if (d->api.handle[LIB_COMPILER]) return disk_read(d->cache_dir, e->key, out);
+  for (int version = 13009; version >= 12000; version -= version % 1000 ? 1 : 991) { /* 13.9 to 13.0, 12.9 to 12.0 */
+    make_key(d, source, hopper, version, key);
+    if (disk_read(d->cache_dir, key, out)) return true;
+  }
+  return false;
+}
+
+/* Machine code that the driver refuses is often that of a compiler newer than the driver. */
+static ambi_status refused(const cuda_device *d, int error) {
+  char what[120] = "loading a kernel";
+  int driver = 0, compiler = compiler_version(d);
+  if (!d->api.cuDriverGetVersion(&driver) && compiler / 1000 > driver / 1000)
+    snprintf(what, sizeof what, "loading a kernel (NVRTC %d.%d is newer than the driver, which is of CUDA %d.%d)",
+             compiler / 1000, compiler % 1000, driver / 1000, driver % 1000 / 10);
+  return api_check(&d->api, error, what);
+}
+
+static ambi_status load(cuda_device *d, entry *e, const sha256 *source, bool hopper) {
   image code;
-  if (disk_read(d->cache_dir, e->key, &code)) {
+  if (find_kept(d, e, source, hopper, &code)) {
     int error = d->api.cuModuleLoadData(&e->module.handle, code.bytes);
     free(code.bytes);
     if (error == 0) return AMBI_OK; /* else: of another driver perhaps; compile it again */
   }
-  if (d->notify) d->notify(d->notify_context, "compiling kernels for this GPU; they are kept for the next time");
+  if (d->notify && d->api.handle[LIB_COMPILER])
+    d->notify(d->notify_context, "compiling kernels for this GPU; they are kept for the next time");
   TRY(compile_text(d, e->module.source, hopper, &code));
-  disk_write(d->cache_dir, e->key, &code);
   int error = d->api.cuModuleLoadData(&e->module.handle, code.bytes);
+  if (error == 0) disk_write(d->cache_dir, e->key, &code);
   free(code.bytes);
-  return api_check(&d->api, error, "loading a kernel");
+  return error ? refused(d, error) : AMBI_OK;
 }
 
 ambi_status module_get(cuda_device *d, char *source, bool hopper, const cuda_module **out) {
   unsigned char key[32];
-  make_key(d, source, hopper, key);
+  sha256 begun;
+  sha256_begin(&begun);
+  sha256_add(&begun, source, strlen(source));
+  make_key(d, &begun, hopper, compiler_version(d), key);
   entry *e = find(d->modules, key);
   if (e) {
     free(source);
@@ -199,7 +234,7 @@ ambi_status module_get(cuda_device *d, char *source, bool hopper, const cuda_mod
   if (!e) return free(source), fail(AMBI_NO_MEMORY, "cuda: no memory for a kernel");
   memcpy(e->key, key, sizeof key);
   e->module.source = source;
-  ambi_status s = load(d, e, hopper);
+  ambi_status s = load(d, e, &begun, hopper);
   if (s != AMBI_OK) {
     free(source);
     free(e);

@@ -9,6 +9,7 @@
  * translates. */
 static int target_arch(const cuda_device *d) {
   int count = 0, archs[64], best = 0;
+  if (!d->api.handle[LIB_COMPILER]) return d->arch;
   if (d->api.nvrtcGetNumSupportedArchs(&count) || count <= 0 || count > 64) return d->arch;
   if (d->api.nvrtcGetSupportedArchs(archs)) return d->arch;
   for (int i = 0; i < count; i++)
@@ -16,22 +17,26 @@ static int target_arch(const cuda_device *d) {
   return best ? best : d->arch;
 }
 
-bool compile_hopper(const cuda_device *d) {
-  int major = 0, minor = 0;
-  return d->arch == 90 && target_arch(d) == 90 && d->api.nvrtcVersion(&major, &minor) == 0 && major >= 12;
-}
-
 static void arch_option(const cuda_device *d, bool hopper, char *out, size_t n) {
   int arch = target_arch(d);
   snprintf(out, n, "--gpu-architecture=%s_%d%s", arch == d->arch ? "sm" : "compute", arch, hopper ? "a" : "");
 }
 
-void compile_key(const cuda_device *d, bool hopper, char *out, size_t n) {
-  char arch[64];
+int compiler_version(const cuda_device *d) {
   int major = 0, minor = 0;
+  if (!d->api.handle[LIB_COMPILER] || d->api.nvrtcVersion(&major, &minor)) return 0;
+  return 1000 * major + minor;
+}
+
+bool compile_hopper(const cuda_device *d) { /* without a compiler: as it was when the kernels were kept */
+  const int version = compiler_version(d);
+  return d->arch == 90 && target_arch(d) == 90 && (version == 0 || version >= 12000);
+}
+
+void compile_key(const cuda_device *d, bool hopper, int version, char *out, size_t n) {
+  char arch[64];
   arch_option(d, hopper, arch, sizeof arch);
-  if (d->api.nvrtcVersion(&major, &minor)) major = minor = 0;
-  snprintf(out, n, "ambi %d, nvrtc %d.%d, %s", AMBI_VERSION, major, minor, arch);
+  snprintf(out, n, "ambi %d, nvrtc %d.%d, %s", AMBI_VERSION, version / 1000, version % 1000, arch);
 }
 
 /* The log's first error, or its first line. */

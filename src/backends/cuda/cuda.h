@@ -19,6 +19,7 @@ typedef enum {
 typedef struct {
   cuda_api api;
   int device, ordinal;
+  int process;            /* that opened it */
   void *context, *stream; /* stream: of calls that name none */
   bool retained;          /* the context is the device's primary one, and ours to release */
   int arch;               /* 90: compute capability 9.0 */
@@ -38,6 +39,15 @@ static inline cuda_device *cuda_of(const ambi_device *dev) { return dev->impl; }
 /* Makes the device's context the thread's until cuda_leave. */
 ambi_status cuda_enter(const cuda_device *d);
 void cuda_leave(const cuda_device *d);
+
+/* A driver call inside the context. */
+#define INSIDE(d, call, what)                               \
+  do {                                                      \
+    TRY(cuda_enter(d));                                     \
+    ambi_status inside_ = api_check(&(d)->api, call, what); \
+    cuda_leave(d);                                          \
+    TRY(inside_);                                           \
+  } while (0)
 
 /* ---- a plan in the making ------------------------------------------------------------------------------------------
  */
@@ -138,6 +148,7 @@ typedef struct {
 } cuda_kernel;
 
 extern const backend cuda_backend;
+extern const event_calls cuda_events; /* events.c */
 
 /* ---- compile.c, cache.c ----------------------------------------------------------------------------------------- */
 typedef struct {
@@ -148,8 +159,8 @@ typedef struct {
 /* The module of that text: from memory, from disk, or compiled now. */
 ambi_status module_get(cuda_device *d, char *source, bool hopper, const cuda_module **out); /* takes source */
 module_cache *modules_new(void);
-void modules_free(cuda_device *d);
-void modules_lock(module_cache *c); /* for whatever a device makes once, when first needed */
+void modules_free(cuda_device *d, bool inside); /* inside: its context, which is to unload them */
+void modules_lock(module_cache *c);             /* for whatever a device makes once, when first needed */
 void modules_unlock(module_cache *c);
 
 typedef struct {
@@ -161,8 +172,9 @@ typedef struct {
 ambi_status compile_text(const cuda_device *d, const char *source, bool hopper, image *out);
 /* Whether GPU and compiler have wgmma: cuda_plan's hopper may be set. */
 bool compile_hopper(const cuda_device *d);
-/* What else the machine code depends on. */
-void compile_key(const cuda_device *d, bool hopper, char *out, size_t n);
+/* What else the machine code depends on: the target, and a version of the compiler. */
+void compile_key(const cuda_device *d, bool hopper, int version, char *out, size_t n);
+int compiler_version(const cuda_device *d); /* 1000 major + minor; 0: there is none */
 
 /* Disk: false when there is no such file, or it is not what was written. */
 bool disk_read(const char *dir, const unsigned char key[32], image *out);

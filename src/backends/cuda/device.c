@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "backends/cuda/cuda.h"
 #include "backends/cuda/plan.h"
@@ -18,7 +19,12 @@ enum { /* the driver's numbers */
 /* ---- context ------------------------------------------------------------------------------------------------------
  */
 ambi_status cuda_enter(const cuda_device *d) {
-  return api_check(&d->api, d->api.cuCtxPushCurrent_v2(d->context), "making the context current");
+  int error = d->api.cuCtxPushCurrent_v2(d->context);
+  if (error && d->process != getpid())
+    return fail(AMBI_NO_DEVICE,
+                "cuda: this process was forked from the one that opened the device, and CUDA does not "
+                "survive that; fork first, then open");
+  return error ? api_check(&d->api, error, "making the context current") : AMBI_OK;
 }
 
 void cuda_leave(const cuda_device *d) {
@@ -26,20 +32,12 @@ void cuda_leave(const cuda_device *d) {
   d->api.cuCtxPopCurrent_v2(&context);
 }
 
-/* A driver call inside the context. */
-#define INSIDE(d, call, what)                               \
-  do {                                                      \
-    TRY(cuda_enter(d));                                     \
-    ambi_status inside_ = api_check(&(d)->api, call, what); \
-    cuda_leave(d);                                          \
-    TRY(inside_);                                           \
-  } while (0)
-
 static ambi_status find_device(ambi_device *dev, cuda_device *d, const char *which) {
   int count = 0;
   char *end;
   long n = strtol(*which ? which : "0", &end, 10);
-  TRY(api_check(&d->api, d->api.cuInit(0), "cuInit"));
+  int error = d->api.cuInit(0);
+  TRY(api_check(&d->api, error, error == 3 ? "cuInit (of no use in a process forked from one with CUDA)" : "cuInit"));
   TRY(api_check(&d->api, d->api.cuDeviceGetCount(&count), "counting devices"));
   if (*end || n < 0 || n >= count)
     return fail(AMBI_NO_DEVICE, "%s: there %s %d CUDA device%s, from cuda:0 on", dev->name, count == 1 ? "is" : "are",
@@ -79,18 +77,23 @@ static void describe(cuda_device *d) {
     used += (size_t)snprintf(d->features + used, sizeof d->features - used, "%d.%d, ", major, minor);
   snprintf(d->features + used, sizeof d->features - used, "%s\n  cuBLASLt: %s\n  kernels kept in: %s",
            d->api.found[LIB_COMPILER], d->api.found[LIB_BLAS],
-           *d->cache_dir ? d->cache_dir : "nowhere (no home folder)");
+           *d->cache_dir ? d->cache_dir : "nowhere (no folder for them)");
 }
 
-/* The caller's folder, else the user's: $XDG_CACHE_HOME/ambi or ~/.cache/ambi. */
-static void choose_cache(cuda_device *d, const char *wanted) {
+/* The caller's folder, else the user's: $XDG_CACHE_HOME/ambi or ~/.cache/ambi. A name that is too long is none. */
+static ambi_status choose_cache(cuda_device *d, const char *wanted) {
   const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+  int length = 0;
   if (wanted)
-    snprintf(d->cache_dir, sizeof d->cache_dir, "%s", wanted);
-  else if (xdg && *xdg)
-    snprintf(d->cache_dir, sizeof d->cache_dir, "%s/ambi", xdg);
+    length = snprintf(d->cache_dir, sizeof d->cache_dir, "%s", wanted);
+  else if (xdg && *xdg == '/') /* the standard has relative ones ignored */
+    length = snprintf(d->cache_dir, sizeof d->cache_dir, "%s/ambi", xdg);
   else if (home && *home)
-    snprintf(d->cache_dir, sizeof d->cache_dir, "%s/.cache/ambi", home);
+    length = snprintf(d->cache_dir, sizeof d->cache_dir, "%s/.cache/ambi", home);
+  if (length < (int)sizeof d->cache_dir) return AMBI_OK;
+  d->cache_dir[0] = 0;
+  return wanted ? fail(AMBI_INVALID, "cuda: the name of cache_dir is longer than %zu bytes", sizeof d->cache_dir - 1)
+                : AMBI_OK;
 }
 
 static ambi_status choose_texts(cuda_device *d, const char *max_isa) {
@@ -100,7 +103,8 @@ static ambi_status choose_texts(cuda_device *d, const char *max_isa) {
   return fail(AMBI_INVALID, "cuda: max_isa is \"special\" or \"general\" here, not %.40s", max_isa);
 }
 
-static ambi_status find_context(cuda_device *d, void *native) {
+static ambi_status find_context(ambi_device *dev, cuda_device *d, void *native, bool named) {
+  int device = d->device;
   d->context = native;
   if (!native) {
     TRY(api_check(&d->api, d->api.cuDevicePrimaryCtxRetain(&d->context, d->device), "making a context"));
@@ -108,16 +112,18 @@ static ambi_status find_context(cuda_device *d, void *native) {
     return AMBI_OK;
   }
   INSIDE(d, d->api.cuCtxGetDevice(&d->device), "asking the adopted context for its device");
-  return AMBI_OK;
+  if (!named || d->device == device) return AMBI_OK;
+  return fail(AMBI_INVALID, "%s: the adopted context is one of cuda:%d", dev->name, d->device);
 }
 
 static ambi_status open_device(ambi_device *dev, cuda_device *d, const char *which, const ambi_device_options *o) {
+  d->process = getpid();
   TRY(api_load(&d->api));
   TRY(choose_texts(d, o->max_isa));
   TRY(find_device(dev, d, which));
-  TRY(find_context(d, o->native));
+  TRY(find_context(dev, d, o->native, *which));
   TRY(read_attributes(d));
-  choose_cache(d, o->cache_dir);
+  TRY(choose_cache(d, o->cache_dir));
   d->notify = o->notify;
   d->notify_context = o->notify_context;
   INSIDE(d, d->api.cuStreamCreate(&d->stream, STREAM_NON_BLOCKING), "making a stream");
@@ -127,10 +133,12 @@ static ambi_status open_device(ambi_device *dev, cuda_device *d, const char *whi
   return AMBI_OK;
 }
 
+/* Of a context that cannot be entered any more, only the host's side is left to free. */
 static void cuda_close(ambi_device *dev) {
   cuda_device *d = cuda_of(dev);
-  if (d->context && cuda_enter(d) == AMBI_OK) {
-    modules_free(d);
+  bool inside = d->context && cuda_enter(d) == AMBI_OK;
+  modules_free(d, inside);
+  if (inside) {
     if (d->blas) d->api.cublasLtDestroy(d->blas);
     if (d->stream) d->api.cuStreamDestroy_v2(d->stream);
     cuda_leave(d);
@@ -236,7 +244,8 @@ static ambi_status cuda_record(ambi_stream *s) {
 static ambi_status cuda_recorded(ambi_stream *s, ambi_graph *g) {
   const cuda_device *d = cuda_of(s->dev);
   void *graph = NULL;
-  INSIDE(d, d->api.cuStreamEndCapture(s->impl, &graph), "ending a recording");
+  INSIDE(d, d->api.cuStreamEndCapture(s->impl, &graph),
+         "ending a recording (each stream that joined it must be waited for, through an event, before)");
   TRY(cuda_enter(d));
   ambi_status status =
       api_check(&d->api, d->api.cuGraphInstantiateWithFlags(&g->impl, graph, 0), "making a graph of a recording");
@@ -275,6 +284,7 @@ const backend cuda_backend = {.name = "cuda",
                               .recorded = cuda_recorded,
                               .replay = cuda_replay,
                               .forget = cuda_forget,
+                              .events = &cuda_events,
                               .has_kernel = cuda_has_kernel,
                               .plan = cuda_make_plan,
                               .unplan = cuda_unplan,

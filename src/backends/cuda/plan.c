@@ -20,7 +20,7 @@ static const cuda_kernel *kernel_of(ambi_kind kind) {
 #include "ops/registry.def"
 #undef OP
   };
-  return kernels[kind];
+  return kernels[kind] && kernels[kind]->plan ? kernels[kind] : NULL; /* an empty one: not written yet */
 }
 
 /* ---- defines --------------------------------------------------------------------------------------------------------

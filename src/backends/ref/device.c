@@ -50,11 +50,13 @@ static const struct {
     [AMBI_F64] = {load_f64, save_f64}, [AMBI_I32] = {load_i32, save_i32}, [AMBI_I64] = {load_i64, save_i64},
     [AMBI_U8] = {load_u8, save_u8}};
 
-static double load(ambi_dtype dtype, const char *at) {
+static stored bits(ambi_dtype dtype, const char *at) {
   stored v;
   memcpy(&v, at, ambi_dtype_size(dtype));
-  return conversions[dtype].load(v);
+  return v;
 }
+
+static double load(ambi_dtype dtype, const char *at) { return conversions[dtype].load(bits(dtype, at)); }
 
 static void save(ambi_dtype dtype, char *at, double value) {
   stored v;
@@ -63,6 +65,10 @@ static void save(ambi_dtype dtype, char *at, double value) {
 }
 
 double ref_get(const ref_call *c, int slot, at_index i) { return load(c->p->t[slot].dtype, element(c, slot, i)); }
+
+int64_t ref_integer(const ref_call *c, int slot, at_index i) {
+  return c->p->t[slot].dtype == AMBI_I64 ? bits(AMBI_I64, element(c, slot, i)).l : (int64_t)ref_get(c, slot, i);
+}
 
 void ref_set(const ref_call *c, int slot, at_index i, double value) {
   if (!writes_slot(c->p, slot)) return;
@@ -139,6 +145,7 @@ const backend ref_backend = {.name = "ref",
                              .download = host_download,
                              .copy = host_copy,
                              .wait = host_wait,
+                             .events = HOST_EVENTS,
                              .has_kernel = ref_has_kernel,
                              .plan = ref_plan,
                              .run = ref_run,

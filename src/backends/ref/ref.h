@@ -17,13 +17,14 @@ typedef struct {
   uint64_t (*scratch)(const problem *p); /* NULL: none */
 } ref_kernel;
 
-/* Element [i0, i1, ..] of a slot; missing trailing indices are 0. An absent slot reads as `absent`. */
+/* Element [i0, i1, ..] of a slot; missing trailing indices are 0. */
 typedef struct {
   int64_t i[AMBI_MAX_DIMS];
 } at_index;
 #define AT(...) ((at_index){{__VA_ARGS__}})
 
 double ref_get(const ref_call *c, int slot, at_index i);
+int64_t ref_integer(const ref_call *c, int slot, at_index i); /* of an integer slot; i64 may be beyond a double */
 /* Gradients that accumulate are added to; a slot that is not written is left alone. */
 void ref_set(const ref_call *c, int slot, at_index i, double value);
 

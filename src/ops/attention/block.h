@@ -33,11 +33,7 @@ typedef struct {
 static int64_t valid_keys(const cpu_call *c, int64_t batch) {
   const attention_recipe *r = attention(c->p);
   if (!reads_slot(c->p, LENGTHS)) return r->keys;
-  const ambi_dtype t = c->p->t[LENGTHS].dtype;
-  const char *at = c->at[LENGTHS] + batch * r->stride[LENGTHS].b * dtype_bytes(t);
-  if (t == AMBI_U8) return attention_clamp(*(const uint8_t *)at, r->keys);
-  if (t == AMBI_I32) return attention_clamp(*(const int32_t *)(const void *)at, r->keys);
-  return attention_clamp(*(const int64_t *)(const void *)at, r->keys);
+  return attention_clamp(integer_at(c, LENGTHS, batch * r->stride[LENGTHS].b), r->keys);
 }
 
 /* Block number `task`, of blocks of so many rows in each batch and group */

@@ -23,7 +23,7 @@ static int64_t group_of(const query *w) { return w->h / w->r->together; }
 
 static query query_at(const ref_call *c, int64_t b, int64_t h, int64_t i) {
   const attention_recipe *r = attention(c->p);
-  int64_t n = has_slot(c->p, LENGTHS) ? attention_clamp((int64_t)ref_get(c, LENGTHS, AT(b)), r->keys) : r->keys;
+  int64_t n = has_slot(c->p, LENGTHS) ? attention_clamp(ref_integer(c, LENGTHS, AT(b)), r->keys) : r->keys;
   return (query){.c = c,
                  .r = r,
                  .b = b,

@@ -7,16 +7,7 @@
 
 /* ---- targets ---------------------------------------------------------------------------------------- */
 static inline int64_t target_at(const cpu_call *c, int slot, int64_t row) {
-  int64_t i = grid_offset(&rows_of(c->p)->rows, slot, row);
-  const void *at = c->at[slot];
-  switch (c->p->t[slot].dtype) {
-    case AMBI_I32:
-      return ((const int32_t *)at)[i];
-    case AMBI_I64:
-      return ((const int64_t *)at)[i];
-    default:
-      return ((const uint8_t *)at)[i];
-  }
+  return integer_at(c, slot, grid_offset(&rows_of(c->p)->rows, slot, row));
 }
 
 /* How many rows count, as a divisor: 1 when it is not a mean, or when there are none. */

@@ -7,8 +7,7 @@
 #include "ops/cross_entropy/row.h"
 
 static inline int64_t ref_target(const ref_call *c, int slot, int64_t row) {
-  double y = ref_get(c, slot, at(c, row, 0));
-  return y < 0x1p62 ? (int64_t)y : INT64_MAX; /* no class either */
+  return ref_integer(c, slot, at(c, row, 0));
 }
 
 /* How many rows count, as a divisor: 1 when it is not a mean, or when there are none. */

@@ -17,8 +17,8 @@ static at_index at(const ref_call *c, int64_t i, int64_t k) {
 
 /* The row that token number i names, or -1 */
 static int64_t row_of(const ref_call *c, int64_t i) {
-  double row = ref_get(c, TOKENS, ref_index(c, TOKENS, c->p->t[TOKENS].ndim, i));
-  return row >= 0 && row < (double)embedding_of(c->p)->words ? (int64_t)row : -1;
+  int64_t row = ref_integer(c, TOKENS, ref_index(c, TOKENS, c->p->t[TOKENS].ndim, i));
+  return row >= 0 && row < embedding_of(c->p)->words ? row : -1;
 }
 
 static void forward(const ref_call *c) {

@@ -1,0 +1,232 @@
+/* test_cuda_cache.c -- compiled kernels on disk: damaged and foreign files, no compiler, many threads, many processes.
+ * On the stand-ins for the driver and NVRTC (fakecuda/). */
+#include <dirent.h>
+#include <pthread.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "test.h"
+
+extern char **environ;
+static char cache[64] = "/tmp/ambi-cache-XXXXXX";
+
+static ambi_op silu(int64_t n) {
+  ambi_op op = {.kind = AMBI_UNARY};
+  op.t[AMBI_UNARY_X] = ambi_dense(AMBI_F32, 1, &n);
+  return op;
+}
+
+/* ---- cache ------------------------------------------------------------------------------------------------------- */
+/* Calls f on every file of the cache; how many there are. */
+static int each_file(void (*f)(const char *path)) {
+  char path[400];
+  int n = 0;
+  DIR *d = opendir(cache);
+  for (struct dirent *e; d && (e = readdir(d));) {
+    if (e->d_name[0] == '.') continue;
+    snprintf(path, sizeof path, "%s/%.300s", cache, e->d_name);
+    if (f) f(path);
+    n++;
+  }
+  if (d) closedir(d);
+  return n;
+}
+
+static void flip_last_byte(const char *path) {
+  FILE *f = fopen(path, "r+b");
+  if (!f || fseek(f, -1, SEEK_END)) return;
+  int c = fgetc(f);
+  fseek(f, -1, SEEK_END);
+  fputc(c ^ 1, f);
+  fclose(f);
+}
+
+static void cut_short(const char *path) { CHECK(truncate(path, 40) == 0, "truncate"); }
+static void empty_file(const char *path) { CHECK(truncate(path, 0) == 0, "truncate"); }
+static void delete_file(const char *path) { unlink(path); }
+
+static int compiles;
+static void count_compile(void *context, const char *what) { (void)context, (void)what, compiles++; }
+
+/* How many texts are compiled for one plan on a fresh device. */
+static int compiles_of_a_plan(const char *where) {
+  ambi_device *dev;
+  ambi_plan *plan = NULL;
+  ambi_op op = silu(5);
+  compiles = 0;
+  if (!CHECK(ambi_device_open("cuda", &(ambi_device_options){.cache_dir = where, .notify = count_compile}, &dev) ==
+                 AMBI_OK,
+             "%s", ambi_error()))
+    return -1;
+  CHECK(ambi_plan_create(dev, &op, &plan) == AMBI_OK, "%s", ambi_error());
+  ambi_plan_destroy(plan);
+  ambi_device_close(dev);
+  return compiles;
+}
+
+static void test_cache(void) {
+  each_file(delete_file);
+  CHECK(compiles_of_a_plan(cache) == 1, "a cold start compiles once");
+  CHECK(each_file(NULL) == 1, "one file appears, and no temporary one stays");
+  CHECK(compiles_of_a_plan(cache) == 0, "a warm start compiles nothing");
+  static void (*const damages[])(const char *) = {flip_last_byte, cut_short, empty_file};
+  for (int i = 0; i < 3; i++) {
+    each_file(damages[i]);
+    CHECK(compiles_of_a_plan(cache) == 1, "damage %d: the file is not believed", i);
+    CHECK(compiles_of_a_plan(cache) == 0, "damage %d: and it is written again", i);
+  }
+  setenv("FAKENVRTC_VERSION", "12.4", 1);
+  CHECK(compiles_of_a_plan(cache) == 1, "another compiler has its own file");
+  unsetenv("FAKENVRTC_VERSION");
+  CHECK(compiles_of_a_plan("") == 1, "without a folder");
+  CHECK(compiles_of_a_plan("/proc/nowhere/ambi") == 1, "a folder that cannot be made costs time only");
+}
+
+typedef struct {
+  ambi_device *dev;
+  int bad;
+} crew;
+
+static void *make_plans(void *context) {
+  crew *c = context;
+  for (int f = 0; f < 6; f++) {
+    ambi_plan *plan = NULL;
+    ambi_op op = silu(64 + f);
+    op.u.unary.function = f;
+    if (ambi_plan_create(c->dev, &op, &plan) != AMBI_OK) c->bad++;
+    ambi_plan_destroy(plan);
+  }
+  return NULL;
+}
+
+static void test_threads(void) {
+  enum { THREADS = 4 };
+  pthread_t id[THREADS];
+  crew c[THREADS];
+  ambi_device *dev;
+  each_file(delete_file);
+  if (!CHECK(ambi_device_open("cuda", &(ambi_device_options){.cache_dir = cache}, &dev) == AMBI_OK, "%s", ambi_error()))
+    return;
+  for (int i = 0; i < THREADS; i++) c[i] = (crew){dev, 0}, pthread_create(&id[i], NULL, make_plans, &c[i]);
+  for (int i = 0; i < THREADS; i++)
+    pthread_join(id[i], NULL), CHECK(c[i].bad == 0, "thread %d: %d plans failed", i, c[i].bad);
+  CHECK(each_file(NULL) == 6, "%d files for 6 texts", each_file(NULL));
+  ambi_device_close(dev);
+}
+
+/* ---- files that are not the cache's own
+ * ------------------------------------------------------------------------------ */
+static void let_others_write(const char *path) { CHECK(chmod(path, 0666) == 0, "chmod"); }
+static void make_pipe(const char *path) { CHECK(unlink(path) == 0 && mkfifo(path, 0600) == 0, "a pipe"); }
+static void make_folder(const char *path) { CHECK(unlink(path) == 0 && mkdir(path, 0700) == 0, "a folder"); }
+static void remove_folder(const char *path) { rmdir(path); }
+static void other_version(const char *path) { /* of a later ambi, say: its first line differs */
+  FILE *f = fopen(path, "r+b");
+  if (f) fputs("ambi kernel 2\n", f), fclose(f);
+}
+static int modes;
+static void note_mode(const char *path) {
+  struct stat s;
+  if (stat(path, &s) == 0) modes |= (int)(s.st_mode & 077);
+}
+
+static void test_foreign(void) {
+  static void (*const damages[])(const char *) = {other_version, let_others_write, make_pipe};
+  struct stat s;
+  char inside[100], remove[120];
+  each_file(delete_file);
+  compiles_of_a_plan(cache);
+  each_file(note_mode);
+  CHECK(modes == 0, "a file of the cache is nobody else's: mode %o", (unsigned)modes);
+  for (int i = 0; i < 3; i++) {
+    each_file(damages[i]);
+    CHECK(compiles_of_a_plan(cache) == 1, "foreign file %d: it is not believed", i);
+    CHECK(compiles_of_a_plan(cache) == 0, "foreign file %d: and it is replaced", i);
+  }
+  each_file(make_folder);
+  CHECK(compiles_of_a_plan(cache) == 1 && compiles_of_a_plan(cache) == 1, "a folder of that name stays");
+  CHECK(each_file(NULL) == 1, "and nothing temporary is left beside it");
+  each_file(remove_folder);
+  snprintf(inside, sizeof inside, "%s/new/folder", cache);
+  CHECK(compiles_of_a_plan(inside) == 1 && compiles_of_a_plan(inside) == 0, "folders are made");
+  CHECK(stat(inside, &s) == 0 && (s.st_mode & 077) == 0, "for nobody else");
+  snprintf(remove, sizeof remove, "rm -r %s/new", cache);
+  CHECK(system(remove) == 0, "%s", remove);
+}
+
+/* Code that the driver refuses is not kept; kept code that it refuses is compiled again. */
+static void test_refused(void) {
+  ambi_device *dev;
+  ambi_plan *plan = NULL;
+  ambi_op op = silu(5);
+  each_file(delete_file);
+  if (!CHECK_OK(ambi_device_open("cuda", &(ambi_device_options){.cache_dir = cache}, &dev))) return;
+  setenv("FAKECUDA_FAIL", "cuModuleLoadData:1:222", 1), setenv("FAKECUDA_DRIVER", "12040", 1);
+  CHECK_STATUS(ambi_plan_create(dev, &op, &plan), AMBI_COMPILE_FAILED, "NVRTC 13.0 is newer", "12.4");
+  CHECK(each_file(NULL) == 0, "what cannot be loaded is not kept");
+  unsetenv("FAKECUDA_FAIL"), unsetenv("FAKECUDA_DRIVER");
+  ambi_device_close(dev);
+  compiles_of_a_plan(cache);
+  setenv("FAKECUDA_FAIL", "cuModuleLoadData:1:209:1", 1);
+  CHECK(compiles_of_a_plan(cache) == 1, "what is kept and cannot be loaded is compiled again");
+  unsetenv("FAKECUDA_FAIL");
+}
+
+/* Without NVRTC, what it has made before is used, and nothing else can be. */
+static void test_no_compiler(void) {
+  ambi_device *dev;
+  ambi_plan *plan = NULL;
+  ambi_op op = silu(5);
+  each_file(delete_file);
+  setenv("FAKENVRTC_VERSION", "12.4", 1);
+  CHECK(compiles_of_a_plan(cache) == 1, "NVRTC 12.4 fills the folder");
+  unsetenv("FAKENVRTC_VERSION");
+  setenv("AMBI_CUDA_LIBRARIES", LIBRARIES "/libraries-none", 1);
+  CHECK(compiles_of_a_plan(cache) == 0, "which serves without a compiler");
+  if (CHECK_OK(ambi_device_open("cuda", &(ambi_device_options){.cache_dir = "", .notify = count_compile}, &dev))) {
+    compiles = 0;
+    CHECK_STATUS(ambi_plan_create(dev, &op, &plan), AMBI_COMPILE_FAILED, "libnvrtc", "nvrtcVersion");
+    CHECK(compiles == 0, "no compilation is announced");
+    ambi_device_close(dev);
+  }
+  setenv("AMBI_CUDA_LIBRARIES", LIBRARIES "/libraries", 1);
+}
+
+/* ---- processes ------------------------------------------------------------------------------------------------------
+ */
+/* This program again, PROCESSES times at once, each making one plan in the same folder. */
+static void test_processes(char *self) {
+  enum { PROCESSES = 4 };
+  char one[] = "--one", *const args[] = {self, one, cache, NULL};
+  pid_t id[PROCESSES];
+  each_file(delete_file);
+  for (int i = 0; i < PROCESSES; i++) CHECK(posix_spawn(&id[i], self, NULL, NULL, args, environ) == 0, "process %d", i);
+  for (int i = 0; i < PROCESSES; i++) {
+    int status = -1;
+    CHECK(waitpid(id[i], &status, 0) == id[i] && status == 0, "process %d: status %d", i, status);
+  }
+  CHECK(each_file(NULL) == 1, "%d files for one text", each_file(NULL));
+  CHECK(compiles_of_a_plan(cache) == 0, "and it is whole");
+}
+
+int main(int argc, char **argv) {
+  char remove[100];
+  setenv("AMBI_CUDA_LIBRARIES", LIBRARIES "/libraries", 1);
+  if (argc == 3 && !strcmp(argv[1], "--one")) return compiles_of_a_plan(argv[2]) < 0 || test_failed;
+  if (system("c++ --version > /dev/null 2>&1")) {
+    printf("SKIPPED: the stand-ins need a C++ compiler\n0 passed, 0 failed, 1 skipped\n");
+    return 0;
+  }
+  if (!mkdtemp(cache)) return 1;
+  test_cache();
+  test_foreign();
+  test_refused();
+  test_no_compiler();
+  test_threads();
+  test_processes(argv[0]);
+  snprintf(remove, sizeof remove, "rm -r %s", cache);
+  return system(remove) ? 1 : test_done();
+}
