@@ -65,14 +65,9 @@ inline void touch_tile(const args &a, const block_at &b, i64 t) {
   touch_slot(a, DELTA, b, t), touch_slot(a, U, b, t), touch_slot(a, Z, b, t), touch_slot(a, DY, b, t);
 }
 
-inline void load_piece(const args &a, int s, const block_at &b, const piece &p, i64 t, float (&r)[8]) {
-  for (int e = 0; e < 8; e++) r[e] = 0;
-  if (HAS(s)) load_some<8>(r, DTYPE(s), AT(s), piece_offset(a, s, b, p, t), piece_left(a, b, p, t));
-}
-
 /* d of a step, 0 beyond the last */
-inline float step_size(const args &a, float delta, float bias, bool there) {
-  const float x = delta + bias, d = SOFTPLUS ? fast_softplus(x) : x;
+inline float step_size(const args &a, float delta, bool there) {
+  const float d = SOFTPLUS ? fast_softplus(delta) : delta;
   return there ? d : 0.0f;
 }
 
@@ -85,16 +80,15 @@ inline float4 step_of(const args &a, float d, float u, float dy, float z) {
 
 /* What a tile is made of, as the thread loads it */
 struct pieces {
-  float delta[EACH][8], u[EACH][8], z[EACH][8], dy[EACH][8], coefficients[8];
+  slot_pieces<DELTA> delta;
+  slot_pieces<U> u;
+  slot_pieces<Z> z;
+  slot_pieces<DY> dy;
+  coefficient_words coefficients;
 };
-inline void load_tile(const args &a, const block_at &b, i64 t, pieces &x) {
-  if (whole_tile(a, b, t)) {
-    load_whole(a, DELTA, b, t, x.delta), load_whole(a, U, b, t, x.u), load_whole(a, Z, b, t, x.z);
-    load_whole(a, DY, b, t, x.dy), load_whole_coefficients(a, b, t, x.coefficients);
-    return;
-  }
-  load_pieces(a, DELTA, b, t, x.delta), load_pieces(a, U, b, t, x.u), load_pieces(a, Z, b, t, x.z);
-  load_pieces(a, DY, b, t, x.dy), load_coefficients(a, b, t, x.coefficients);
+inline void load(const args &a, const block_at &b, i64 t, bool whole, pieces &x) {
+  load_pieces(a, b, t, whole, x.delta), load_pieces(a, b, t, whole, x.u), load_pieces(a, b, t, whole, x.z);
+  load_pieces(a, b, t, whole, x.dy), load_coefficients(a, b, t, whole, x.coefficients);
 }
 
 /* The whole tile at step t, or only what states need */
@@ -105,14 +99,17 @@ inline void stage_tile(const args &a, const block_at &b, i64 t, bool states_only
   for (int i = 0; i < EACH; i++) {
     const piece p = piece_of(i);
     const int left = (int)min(piece_left(a, b, p, t), 8ll);
+    float d[8], u[8], z[8], dy[8];
+    float4 to[8];
+    get_piece(a, x.delta, i, d), get_piece(a, x.u, i, u), get_piece(a, x.z, i, z), get_piece(a, x.dy, i, dy);
+    for (int e = 0; e < 8; e++) d[e] += m.bias[PIECE_ROW(p, e)];
+    for (int e = 0; e < 8; e++) to[e] = step_of(a, step_size(a, d[e], e < left), u[e], dy[e], z[e]);
     for (int e = 0; e < 8; e++) {
-      const int row = PIECE_ROW(p, e);
-      const float d = step_size(a, x.delta[i][e], m.bias[row], e < left);
-      float4 &to = m.at[row][FRONT + PIECE_STEP(p, e)];
+      float4 &at = m.at[PIECE_ROW(p, e)][FRONT + PIECE_STEP(p, e)];
       if (states_only)
-        *(float2 *)&to = make_float2(d, x.u[i][e]);
+        *(float2 *)&at = make_float2(to[e].x, to[e].y);
       else
-        to = step_of(a, d, x.u[i][e], x.dy[i][e], x.z[i][e]);
+        at = to[e];
     }
   }
   stage_coefficients(a, b, t, x.coefficients, &m.b, states_only ? 0 : &m.c);
@@ -414,9 +411,10 @@ inline void wait_for(const args &a, const block_at &b, i64 parts_done, float (&d
 }
 inline void hand_over(const args &a, const block_at &b, i64 parts_done, const float (&dh)[OWN][4]) {
   keep_states(CROSSING, b, 0, dh);
-  __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) *((volatile int *)DONE + b.number) = (int)parts_done;
+  if (threadIdx.x != 0) return;
+  __threadfence();
+  *((volatile int *)DONE + b.number) = (int)parts_done;
 }
 
 /* Blocks in the order in which they start, the last part of time first: the block that one waits for has started. */
@@ -457,108 +455,4 @@ KERNEL(scan_backward, THREADS_EACH) {
   if (part > 0 && CHAINED) hand_over(a, b, later + 1, dh);
   store_sums(a, b, part, m, dskip, dbias);
   if (part == 0) put_states(a, DH0, b, 0, dh);
-}
-
-/* The state before each part of ENDS_TILES tiles but the first; and no part of a chain is done */
-KERNEL(scan_fold, THREADS_EACH) {
-  const block_at b = find_block(a, blockIdx.x);
-  if (CHAINED && threadIdx.x == 0) {
-    ((int *)DONE)[b.number] = 0;
-    if (b.number == 0) ((int *)DONE)[gridDim.x] = 0; /* tickets taken */
-  }
-  if (!NEEDS_H || HAS(CHUNK_STATE)) return;
-  const constants v = get_constants(a, b);
-  float h[OWN][4];
-  kept_states(STARTS, b, 0, h);
-  for (i64 tile = ENDS_TILES; tile * TILE < LENGTH; tile += ENDS_TILES) {
-    join(h, b, v, ENDS, SPANS, tile - 1);
-    keep_states(STARTS, b, tile / ENDS_TILES, h);
-  }
-}
-
-/* dh before each part but the first, when it is 0 after the part; dh_last is copied, as dh0 may overwrite it */
-KERNEL(scan_ends_back, THREADS_EACH) {
-  DYNAMIC_SHARED(memory);
-  steps &m = ((ends_tile *)memory)->in; /* (d, dp) */
-  coefficients &c_tile = ((ends_tile *)memory)->k;
-  const block_at b = find_block(a, blockIdx.x);
-  const constants v = get_constants(a, b);
-  const i64 first = ((i64)blockIdx.y + 1) * PART_TILES * TILE, end = min(LENGTH, first + PART_TILES * TILE);
-  float dh[OWN][4] = {}, span[OWN] = {};
-  if (end == LENGTH) {
-    float dh_last[OWN][4];
-    get_states(a, DH_LAST, b, 0, dh_last);
-    keep_states(STARTS_BACK, b, 0, dh_last);
-  }
-  load_rows(a, b, m);
-  for (i64 t = (end - 1) / TILE * TILE; t >= first; t -= TILE) {
-    float bc[8] = {}, sum[OWN] = {};
-    for (int i = 0; i < EACH; i++) {
-      const piece p = piece_of(i);
-      const int left = (int)min(piece_left(a, b, p, t), 8ll);
-      float delta[8], z[8], dy[8];
-      load_piece(a, DELTA, b, p, t, delta), load_piece(a, Z, b, p, t, z), load_piece(a, DY, b, p, t, dy);
-      for (int e = 0; e < 8; e++) {
-        const float d = step_size(a, delta[e], m.bias[PIECE_ROW(p, e)], e < left);
-        m.at[PIECE_ROW(p, e)][PIECE_STEP(p, e)] = make_float2(d, step_of(a, d, 0.0f, dy[e], z[e]).z);
-      }
-    }
-    load_coefficients(a, b, t, bc);
-    stage_coefficients(a, b, t, bc, 0, &c_tile);
-    stage_resets(a, b, t, m.reset);
-    __syncthreads();
-#pragma unroll 8
-    for (int i = TILE - 1; i >= 0; i--) {
-      if (t + i >= LENGTH) continue;
-      const bool reset = HAS(SEQ_IDX) && m.reset[i];
-      float ct[4];
-      take_coefficients(ct, c_tile, b, BEFORE + i);
-      for (int q = 0; q < OWN; q++) {
-        const float2 x = m.at[ROW_OF(b, q)][i];
-        for (int j = 0; j < 4; j++) dh[q][j] = reset ? 0.0f : (dh[q][j] + ct[j] * x.y) * fast_pow2(x.x * v.a2[q][j]);
-        sum[q] = reset ? INFINITY : sum[q] + x.x;
-      }
-    }
-    for (int q = 0; q < OWN; q++) span[q] += sum[q];
-    __syncthreads();
-  }
-  keep_states(ENDS_BACK, b, blockIdx.y, dh);
-  for (int q = 0; q < OWN; q++) ((float *)SPANS_BACK)[IN_PART(b, blockIdx.y, q)] = span[q];
-}
-
-/* dB or dC of one group, step and state, over the blocks of the group */
-inline void sum_group(const args &a, int s, i64 groups, const char *parts) {
-  const i64 i = (i64)blockIdx.x * 256 + threadIdx.x, n = i % STATES, t = i / STATES % LENGTH;
-  const i64 group = i / STATES / LENGTH, blocks = PER_BATCH / groups;
-  if (group >= groups * BATCHES) return;
-  long_sum sum;
-  sum.clear();
-#pragma unroll 4
-  for (i64 w = group * blocks; w < (group + 1) * blocks; w++)
-    sum.add(((const float *)parts)[(w * LENGTH + t) * STATES + n]);
-  const i64 offset = group / groups * BATCH_STRIDE(s) + group % groups * GROUP_STRIDE(s) + n * STATE_STRIDE(s);
-  PUT(s, offset + t * STEP_STRIDE(s), sum.total);
-}
-KERNEL(scan_groups_b, 256) {
-  if (HAS(DB)) sum_group(a, DB, GROUPS_B, PART_B);
-}
-KERNEL(scan_groups_c, 256) {
-  if (HAS(DC)) sum_group(a, DC, GROUPS_C, PART_C);
-}
-
-/* Element i of the sums, over parts and batches */
-inline float sum_parts_of(const args &a, const char *sums, i64 i, i64 rows) {
-  long_sum sum;
-  sum.clear();
-  for (i64 p = 0; p < PARTS * BATCHES; p++) sum.add(((const float *)sums)[p * rows + i]);
-  return sum.total;
-}
-
-KERNEL(scan_channels, 256) {
-  const i64 i = (i64)blockIdx.x * 256 + threadIdx.x, rows = CHANNELS * STATES;
-  const place p = {0, 0, i / STATES, i % STATES, true};
-  if (i >= rows) return;
-  if (p.state == 0 && HAS(DD)) set_value(a, DD, p, sum_parts_of(a, SUM_D, p.channel, CHANNELS));
-  if (p.state == 0 && HAS(DDELTA_BIAS)) set_value(a, DDELTA_BIAS, p, sum_parts_of(a, SUM_BIAS, p.channel, CHANNELS));
-  if (HAS(DA)) set_value(a, DA, p, sum_parts_of(a, SUM_A, i, rows) * (A_LOG ? decay(a, value(a, A, p)) : K(1.0)));
 }

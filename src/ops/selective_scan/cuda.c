@@ -9,7 +9,7 @@ enum { CHUNK_STATE = AMBI_SCAN_CHUNK_STATE };
 
 extern const char selective_scan_cu[], selective_scan_common_cu[], selective_scan_tiles_cu[],
     selective_scan_forward_cu[];
-extern const char selective_scan_backward_cu[];
+extern const char selective_scan_backward_cu[], selective_scan_parts_cu[];
 
 /* NAME: so many reals of workspace, or none */
 static void reals(cuda_plan *k, const char *name, bool wanted, int64_t count) {
@@ -159,13 +159,19 @@ static int64_t tiles_in_part(const scan_recipe *r, int64_t warps) {
   return each < LEAST ? LEAST : each;
 }
 
-/* .. or into the parts of a chain where channels fill it, but not a whole number of times; 0: no chain. */
+/* .. or into the parts of a chain where channels fill it, but not a whole number of times: as many as are done first on
+ * a large GPU, if a part costs half a tile more than its tiles. 0: no chain. */
 static int64_t tiles_in_chain(const scan_recipe *r, int64_t blocks) {
-  enum { PLACES = 264, ENOUGH = 8 * PLACES, LEAST = 4 }; /* blocks that a large GPU holds; blocks; tiles in a part */
-  const int64_t tiles = ceil_div(r->length, TILE), parts = blocks > 0 ? ENOUGH / blocks : 0;
-  if (blocks < PLACES || parts < 2 || tiles <= LEAST) return 0;
-  const int64_t each = ceil_div(ceil_div(tiles, parts), 2) * 2;
-  return each < LEAST ? LEAST : each;
+  enum { PLACES = 264, LEAST = 2, MOST = 16 }; /* blocks that the GPU holds; tiles in a part, parts */
+  const int64_t tiles = ceil_div(r->length, TILE), waves = ceil_div(blocks, PLACES);
+  int64_t best = tiles, half_tiles = waves * (2 * tiles + 1);
+  if (blocks < PLACES || waves > 2 * MOST) return 0;
+  for (int64_t parts = 2; parts <= MOST && parts * LEAST <= tiles; parts++) {
+    const int64_t each = ceil_div(ceil_div(tiles, parts), 2) * 2; /* whole chunks of 64 */
+    const int64_t takes = ceil_div(blocks * ceil_div(tiles, each), PLACES) * (2 * each + 1);
+    if (takes < half_tiles) best = each, half_tiles = takes;
+  }
+  return best < tiles ? best : 0;
 }
 
 /* Whether pieces of 8 lie at multiples of 16 bytes, if tensors begin there and B and C are of one dtype */
@@ -255,6 +261,7 @@ static void plan_backward(cuda_plan *k) {
   const int64_t lanes = lanes_for(r), shared = shared_back(lanes);
   say_tiles(k, lanes, OWN_BACK);
   k->last = selective_scan_backward_cu;
+  k->more = selective_scan_parts_cu;
   const int64_t blocks = split_channels(k, ROWS * OWN_BACK).blocks, chain = tiles_in_chain(r, blocks);
   const int64_t each = chain ? chain : tiles_in_part(r, OWN_BACK * blocks * lanes);
   const int64_t parts = ceil_div(r->length, each * TILE), sums = parts * r->batches * r->channels;

@@ -5,6 +5,7 @@
  *   tiles.cu      few states, f32 arithmetic: tiles of channels and steps in shared memory, for
  *   forward.cu    .. four states in the registers of each thread, time in parts where there are few channels
  *   backward.cu   .. the same from the last step to the first
+ *   parts.cu      .. what backward.cu needs before and leaves to add up after
  *
  * A thread takes one channel of one batch through time, in chunks of STEPS; inside a chunk one state after another, so
  * that h and dh are registers. What the states share (d, u, ..) is a tile of the workspace.

@@ -1,6 +1,6 @@
 /* forward.cu -- the outputs, tile after tile of a block's part of time; the next is loaded while one is computed. */
 enum {
-  GROUP_STEPS = LANES > 4 ? LANES : 4,
+  GROUP_STEPS = LANES > 8 ? LANES : 8,
   OUTPUTS = GROUP_STEPS / LANES
 }; /* steps whose outputs are summed together */
 
@@ -16,25 +16,27 @@ struct tile {
 };
 
 struct pieces {
-  float delta[EACH][8], u[EACH][8], z[EACH][8], coefficients[8];
+  slot_pieces<DELTA> delta;
+  slot_pieces<U> u;
+  slot_pieces<Z> z;
+  coefficient_words coefficients;
 };
 
-inline void load_tile(const args &a, const block_at &b, i64 t, pieces &next) {
-  load_pieces(a, DELTA, b, t, next.delta);
-  load_pieces(a, U, b, t, next.u);
-  load_pieces(a, Z, b, t, next.z);
-  load_coefficients(a, b, t, next.coefficients);
+inline void load(const args &a, const block_at &b, i64 t, bool whole, pieces &next) {
+  load_pieces(a, b, t, whole, next.delta), load_pieces(a, b, t, whole, next.u), load_pieces(a, b, t, whole, next.z);
+  load_coefficients(a, b, t, whole, next.coefficients);
 }
 
 inline void stage_gates(const args &a, const steps &m, const pieces &x, gates &to) {
+#pragma unroll
   for (int i = 0; i < EACH; i++) {
     const piece p = piece_of(i);
+    float u[8], z[8];
     if (!HAS_PIECE(i)) continue;
-    for (int e = 0; e < 8; e++) {
-      const int row = PIECE_ROW(p, e);
-      const float gate = HAS(Z) ? fast_silu(x.z[i][e]) : 1.0f;
-      to.at[row][PIECE_STEP(p, e)] = make_float2(HAS(D) ? m.skip[row] * x.u[i][e] : 0.0f, gate);
-    }
+    get_piece(a, x.u, i, u), get_piece(a, x.z, i, z);
+    for (int e = 0; e < 8; e++) u[e] = HAS(D) ? m.skip[PIECE_ROW(p, e)] * u[e] : 0.0f;
+    for (int e = 0; e < 8; e++) z[e] = HAS(Z) ? fast_silu(z[e]) : 1.0f;
+    for (int e = 0; e < 8; e++) to.at[PIECE_ROW(p, e)][PIECE_STEP(p, e)] = make_float2(u[e], z[e]);
   }
 }
 
@@ -62,6 +64,8 @@ inline float step_output(float (&h)[4], const block_at &at, const constants &v, 
 inline void scan_tile(const block_at &b, const constants &v, tile &m, float (&h)[4], bool resets_here) {
   for (int t = 0; t < TILE; t += GROUP_STEPS) {
     float p[GROUP_STEPS];
+    float2 gate[OUTPUTS]; /* read before outputs are written, as the compiler would not know that they lie elsewhere */
+    for (int i = 0; i < OUTPUTS; i++) gate[i] = m.out.at[b.row][t + b.k * OUTPUTS + i];
 #pragma unroll
     for (int i = 0; i < GROUP_STEPS; i += 2) {
       const float4 x = *(const float4 *)&m.in.at[b.row][t + i];
@@ -70,10 +74,7 @@ inline void scan_tile(const block_at &b, const constants &v, tile &m, float (&h)
     }
     scatter_sums<GROUP_STEPS>(p);
 #pragma unroll
-    for (int i = 0; i < OUTPUTS; i++) {
-      float2 &gate = m.out.at[b.row][t + b.k * OUTPUTS + i];
-      gate.x = (p[i] + gate.x) * gate.y;
-    }
+    for (int i = 0; i < OUTPUTS; i++) m.out.at[b.row][t + b.k * OUTPUTS + i].x = (p[i] + gate[i].x) * gate[i].y;
   }
 }
 

@@ -134,12 +134,51 @@ inline i64 piece_offset(const args &a, int s, const block_at &b, const piece &p,
   return b.batch * BATCH_STRIDE(s) + (b.first + p.row) * CHANNEL_STRIDE(s) + (t + p.step) * STEP_STRIDE(s);
 }
 
-inline void load_pieces(const args &a, int s, const block_at &b, i64 t, float (&r)[EACH][8]) {
+/* Whether the tile at step t is whole, in channels, steps and states, and its pieces at multiples of 16 bytes: then
+ * nothing is to be asked of a piece, and all loads are under way at once */
+inline bool whole_tile(const args &a, const block_at &b, i64 t) {
+  return EVEN && a.aligned && STATES == PAD && b.count == ROWS && t + TILE <= LENGTH;
+}
+
+/* 8 elements as they lie in memory, those that do not exist as 0 */
+template <int BYTES>
+inline void load_words_of(packed<8, BYTES> &r, const char *at, bool whole, i64 left) {
+  if (whole) return load_words<true>(r.w, at);
+  if (left >= 8) return load_words<false>(r.w, at);
+  for (int k = 0; k < 2 * BYTES; k++) r.w[k] = 0;
+  for (int k = 0; k < 8; k++) {
+    if (k >= left) continue;
+    if (BYTES == 2) r.w[k / 2] |= (u32)((const u16 *)at)[k] << 16 * (k % 2);
+    if (BYTES == 4) r.w[k * BYTES / 4] = ((const u32 *)at)[k];
+  }
+}
+
+/* The thread's pieces of a slot, on their way */
+template <int S>
+struct slot_pieces {
+  packed<8, (int)bytes_of(DTYPE(S))> r[EACH];
+};
+template <int S>
+inline void load_pieces(const args &a, const block_at &b, i64 t, bool whole, slot_pieces<S> &to) {
+#pragma unroll
   for (int i = 0; i < EACH; i++) {
     const piece p = piece_of(i);
-    if (HAS(s) && HAS_PIECE(i))
-      load_some<8>(r[i], DTYPE(s), AT(s), piece_offset(a, s, b, p, t), piece_left(a, b, p, t));
+    if (HAS(S) && HAS_PIECE(i))
+      load_words_of(to.r[i], AT(S) + piece_offset(a, S, b, p, t) * bytes_of(DTYPE(S)), whole, piece_left(a, b, p, t));
   }
+}
+/* load(.., whole, to), of several slots: whole is a constant there */
+template <typename T>
+inline void load_tile(const args &a, const block_at &b, i64 t, T &to) {
+  if (whole_tile(a, b, t))
+    load(a, b, t, true, to);
+  else
+    load(a, b, t, false, to);
+}
+template <int S>
+inline void get_piece(const args &a, const slot_pieces<S> &from, int i, float (&v)[8]) {
+  for (int e = 0; e < 8; e++) v[e] = 0;
+  if (HAS(S)) unpack(v, from.r[i], DTYPE(S));
 }
 
 /* ---- B and C: a piece is 8 steps of a state, or 8 states of a step; each thread has one, B before C ---------------
@@ -162,32 +201,26 @@ inline coefficient_piece my_coefficients() {
   return at;
 }
 
-inline void load_coefficients(const args &a, const block_at &b, i64 t, float (&r)[8]) {
-  const coefficient_piece at = my_coefficients();
-  const i64 steps = LENGTH - t - at.step, states = STATES - at.n;
-  const i64 left = STATES_DENSE ? (steps > 0 ? states : 0) : states > 0 ? steps : 0;
-  if (!STEPS_DENSE && !STATES_DENSE) return;
-  if (!at.is_c) {
-    if (HAS(B) && !CONSTANT_B) load_some<8>(r, DTYPE(B), AT(B), group_offset(a, B, b, at.n, t + at.step), left);
-  } else {
-    if (HAS(C) && !CONSTANT_C) load_some<8>(r, DTYPE(C), AT(C), group_offset(a, C, b, at.n, t + at.step), left);
-  }
-}
+/* On its way; where B and C are not of one dtype, as f32 */
+enum { OF_B = CONSTANT_B ? DTYPE(C) : DTYPE(B), OF_C = CONSTANT_C ? DTYPE(B) : DTYPE(C) };
+enum { COEFFICIENT = !HAS(B) ? OF_C : !HAS(C) || OF_B == OF_C ? OF_B : F32 };
+typedef packed<8, (int)bytes_of(COEFFICIENT)> coefficient_words;
 
-/* Whether a tile at step t is whole, in channels, steps and states, and its pieces at multiples of 16 bytes */
-inline bool whole_tile(const args &a, const block_at &b, i64 t) {
-  return EVEN && a.aligned && STATES == PAD && b.count == ROWS && t + TILE <= LENGTH;
-}
-/* .. then nothing is to be asked, and all loads are under way at once. */
-inline void load_whole(const args &a, int s, const block_at &b, i64 t, float (&r)[EACH][8]) {
-#pragma unroll
-  for (int i = 0; i < EACH; i++)
-    if (HAS(s)) load_all<8, true>(r[i], DTYPE(s), AT(s), piece_offset(a, s, b, piece_of(i), t));
-}
-inline void load_whole_coefficients(const args &a, const block_at &b, i64 t, float (&r)[8]) {
+inline void load_coefficients_of(const args &a, int s, const block_at &b, i64 t, bool whole, coefficient_words &to) {
   const coefficient_piece at = my_coefficients();
-  const i64 of_b = group_offset(a, B, b, at.n, t + at.step), of_c = group_offset(a, C, b, at.n, t + at.step);
-  load_all<8, true>(r, DTYPE(B), at.is_c ? AT(C) : AT(B), at.is_c ? of_c : of_b); /* EVEN: of one dtype */
+  const i64 steps = LENGTH - t - at.step, states = STATES - at.n, offset = group_offset(a, s, b, at.n, t + at.step);
+  const i64 left = STATES_DENSE ? (steps > 0 ? states : 0) : states > 0 ? steps : 0;
+  if (DTYPE(s) == COEFFICIENT) return load_words_of(to, AT(s) + offset * bytes_of(DTYPE(s)), whole, left);
+  for (int e = 0; e < 8; e++)
+    to.w[e % (sizeof(to.w) / 4)] = __float_as_uint(e < left ? load(DTYPE(s), AT(s), offset + e) : 0.0f);
+}
+inline void load_coefficients(const args &a, const block_at &b, i64 t, bool whole, coefficient_words &to) {
+  if (!STEPS_DENSE && !STATES_DENSE) return;
+  if (!my_coefficients().is_c) {
+    if (HAS(B) && !CONSTANT_B) load_coefficients_of(a, B, b, t, whole, to);
+  } else {
+    if (HAS(C) && !CONSTANT_C) load_coefficients_of(a, C, b, t, whole, to);
+  }
 }
 
 inline void take(float (&v)[4], const float *from) {
@@ -227,13 +260,15 @@ inline void set_states(coefficients &to, int step, int n, const float (&v)[8]) {
           make_float4(v[e + (0 ^ x)], v[e + (1 ^ x)], v[e + (2 ^ x)], v[e + (3 ^ x)]);
 #endif
 }
-inline void stage_coefficients(const args &a, const block_at &b, i64 t, const float (&r)[8], coefficients *to_b,
-                               coefficients *to_c) {
+inline void stage_coefficients(const args &a, const block_at &b, i64 t, const coefficient_words &words,
+                               coefficients *to_b, coefficients *to_c) {
   const bool has_b = HAS(B) && !CONSTANT_B && to_b, has_c = HAS(C) && !CONSTANT_C && to_c;
 #if STEPS_DENSE || STATES_DENSE
   const coefficient_piece at = my_coefficients();
   if (at.is_c ? !has_c : !has_b) return;
   coefficients &to = at.is_c ? *to_c : *to_b;
+  float r[8];
+  unpack(r, words, COEFFICIENT);
   if (STATES_DENSE) set_states(to, at.step, at.n, r);
   for (int e = 0; e < 8 && !STATES_DENSE; e++) set_coefficient(to, at.step + e, at.n, r[e]);
 #else
@@ -335,20 +370,22 @@ inline void join(float (&h)[OWN][4], const block_at &b, const constants &v, cons
   }
 }
 
-/* d and d u of a tile, and B */
-inline void stage_steps(const args &a, const block_at &b, i64 t, const float (&delta)[EACH][8],
-                        const float (&u)[EACH][8], steps &to) {
+/* d and d u of a tile; all of a piece is computed before any is written, so that no read waits for a write */
+inline void stage_steps(const args &a, const block_at &b, i64 t, const slot_pieces<DELTA> &deltas,
+                        const slot_pieces<U> &us, steps &to) {
+#pragma unroll
   for (int i = 0; i < EACH; i++) {
     const piece p = piece_of(i);
     const int left = (int)min(piece_left(a, b, p, t), 8ll);
+    float d[8], u[8];
     if (!HAS_PIECE(i)) continue;
+    get_piece(a, deltas, i, d), get_piece(a, us, i, u);
+    for (int e = 0; e < 8; e++) d[e] += to.bias[PIECE_ROW(p, e)];
     for (int e = 0; e < 8; e++) {
-      const int row = PIECE_ROW(p, e), step = PIECE_STEP(p, e);
-      float d = delta[i][e] + to.bias[row];
-      if (SOFTPLUS) d = fast_softplus(d);
-      if (e >= left) d = 0;
-      to.at[row][step] = make_float2(d, d * u[i][e]);
+      if (SOFTPLUS) d[e] = fast_softplus(d[e]);
+      if (e >= left) d[e] = 0;
     }
+    for (int e = 0; e < 8; e++) to.at[PIECE_ROW(p, e)][PIECE_STEP(p, e)] = make_float2(d[e], d[e] * u[e]);
   }
   stage_resets(a, b, t, to.reset);
 }
@@ -365,6 +402,15 @@ struct ends_tile {
 };
 static_assert(sizeof(ends_tile) <= ENDS_BYTES, "as cuda.c counts");
 
+struct ends_pieces {
+  slot_pieces<DELTA> delta;
+  slot_pieces<U> u;
+  coefficient_words b;
+};
+inline void load(const args &a, const block_at &b, i64 t, bool whole, ends_pieces &to) {
+  load_pieces(a, b, t, whole, to.delta), load_pieces(a, b, t, whole, to.u), load_coefficients(a, b, t, whole, to.b);
+}
+
 /* The end of each part */
 KERNEL(scan_ends, THREADS_EACH) {
   DYNAMIC_SHARED(memory);
@@ -373,21 +419,21 @@ KERNEL(scan_ends, THREADS_EACH) {
   const block_at b = find_block(a, blockIdx.x);
   const constants v = get_constants(a, b);
   const i64 first = (i64)blockIdx.y * ENDS_TILES * TILE, end = min(LENGTH, first + ENDS_TILES * TILE);
-  float h[OWN][4] = {}, delta[EACH][8] = {}, u[EACH][8] = {}, bc[8] = {}, span[OWN] = {};
+  float h[OWN][4] = {}, span[OWN] = {};
+  ends_pieces in = {};
   if (blockIdx.y == 0) {
     float h0[OWN][4];
     get_states(a, H0, b, 0, h0);
     keep_states(STARTS, b, 0, h0);
   }
   load_rows(a, b, m);
-  load_pieces(a, DELTA, b, first, delta), load_pieces(a, U, b, first, u), load_coefficients(a, b, first, bc);
+  load_tile(a, b, first, in);
   for (i64 t = first; t < end; t += TILE) {
-    stage_steps(a, b, t, delta, u, m);
-    stage_coefficients(a, b, t, bc, &b_tile, 0);
+    stage_steps(a, b, t, in.delta, in.u, m);
+    stage_coefficients(a, b, t, in.b, &b_tile, 0);
     __syncthreads();
     const i64 next = t + TILE;
-    if (next < end)
-      load_pieces(a, DELTA, b, next, delta), load_pieces(a, U, b, next, u), load_coefficients(a, b, next, bc);
+    if (next < end) load_tile(a, b, next, in);
     float sum[OWN] = {};
 #pragma unroll 8
     for (int i = 0; i < TILE; i++) {
