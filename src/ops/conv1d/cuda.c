@@ -44,7 +44,7 @@ static bool time_is_dense(const cuda_plan *k, const conv1d_recipe *r) {
 }
 
 static void time_forward(cuda_plan *k, const conv1d_recipe *r, int64_t vec) {
-  enum { UNROLL = 2 };
+  enum { UNROLL = 4 };
   int64_t vectors = ceil_div(r->length, vec), along = 32;
   while (along < THREADS && along * UNROLL < vectors) along *= 2;
   cuda_fix(k, "UNROLL", UNROLL);

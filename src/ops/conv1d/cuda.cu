@@ -134,10 +134,44 @@ struct window {
 
 #define LEFT(t) (WHOLE ? ((t) < LENGTH ? VEC : 0) : LENGTH - (t)) /* of the line */
 
-template <bool ALIGNED> inline void get_window(const args &a, window &z, i64 b, i64 d, i64 t) {
-  const i64 line = b * BATCH_STRIDE(X) + d * CHANNEL_STRIDE(X);
-  load_some<VEC, ALIGNED>(z.v[PAST], DTYPE(X), AT(X), line + t, LEFT(t));
-  if (PAST && t > 0) load_some<VEC, ALIGNED>(z.v[0], DTYPE(X), AT(X), line + t - VEC, LEFT(t - VEC));
+enum { X_BYTES = bytes_of(DTYPE(X)), BEFORE = ((TAPS > 1 ? TAPS - 1 : 1) * X_BYTES + 3) / 4 }; /* words */
+
+/* A vector of x on its way. The words before it come from the lane before; lane 0 asks for them itself. */
+struct sequence {
+  packed<VEC, X_BYTES> now;
+  u32 before[BEFORE];
+};
+
+/* The first `left` exist */
+template <bool ALIGNED, int BYTES> inline void load_packed(packed<VEC, BYTES> &r, const char *at, i64 left) {
+  if (left >= VEC) return load_words<ALIGNED>(r.w, at);
+  for (int i = 0; i < VEC * BYTES / 2; i++) {
+    const u32 half = i * 2 / BYTES < left ? ((const u16 *)at)[i] : 0;
+    r.w[i / 2] = i % 2 ? r.w[i / 2] | half << 16 : half;
+  }
+}
+
+template <bool ALIGNED> inline void load_sequence(const args &a, sequence &s, i64 b, i64 d, i64 t) {
+  const char *at = AT(X) + (b * BATCH_STRIDE(X) + d * CHANNEL_STRIDE(X) + t) * X_BYTES;
+  load_packed<ALIGNED>(s.now, at, LEFT(t));
+  for (int i = 0; i < BEFORE; i++) s.before[i] = 0;
+  if (PAST && threadIdx.x % 32 == 0 && t > 0 && t < LENGTH) load_words<ALIGNED>(s.before, at - 4 * BEFORE);
+}
+
+/* By all lanes of a warp, whose vectors follow each other */
+inline void get_window(const args &a, window &z, const sequence &s, i64 b, i64 d, i64 t) {
+  enum { WORDS = VEC * X_BYTES / 4, COUNT = 4 * BEFORE / X_BYTES };
+  packed<COUNT, X_BYTES> past;
+  real v[COUNT];
+  unpack(z.v[PAST], s.now, DTYPE(X));
+#pragma unroll
+  for (int i = 0; i < BEFORE && PAST; i++) {
+    const u32 other = __shfl_up_sync(ALL_LANES, s.now.w[WORDS - BEFORE + i], 1);
+    past.w[i] = threadIdx.x % 32 ? other : s.before[i];
+  }
+  if (PAST) unpack(v, past, DTYPE(X));
+#pragma unroll
+  for (int i = 1; i < TAPS; i++) z.v[0][VEC - i] = v[COUNT - i];
   if (PAST && t <= 0)
     for (int i = VEC - (TAPS - 1); i < VEC; i++) z.v[0][i] = z_at(a, b, d, i - (VEC - (TAPS - 1)));
 }
@@ -166,22 +200,23 @@ template <bool ALIGNED> inline void forward(const args &a) {
   const i64 first = ((i64)blockIdx.y * UNROLL * blockDim.x + threadIdx.x) * VEC, step = (i64)blockDim.x * VEC;
   if (line >= BATCHES * CHANNELS) return;
   filter f;
-  window z[UNROLL];
+  sequence x[UNROLL];
 #pragma unroll
-  for (int u = 0; u < UNROLL; u++)
-    if (first + u * step < LENGTH) get_window<ALIGNED>(a, z[u], b, d, first + u * step);
+  for (int u = 0; u < UNROLL; u++) load_sequence<ALIGNED>(a, x[u], b, d, first + u * step);
   get_filter(a, f, d);
 #pragma unroll
   for (int u = 0; u < UNROLL; u++) {
     const i64 t = first + u * step;
+    window z;
     real y[VEC];
-    if (t >= LENGTH) break;
+    get_window(a, z, x[u], b, d, t);
 #pragma unroll
     for (int i = 0; i < VEC; i++) {
-      const real p = p_of(f, z[u], i);
+      const real p = p_of(f, z, i);
       y[i] = SILU ? silu(p) : p;
     }
-    put_some<VEC, ALIGNED>(DTYPE(Y), false, AT(Y), b * BATCH_STRIDE(Y) + d * CHANNEL_STRIDE(Y) + t, y, LEFT(t));
+    if (t < LENGTH)
+      put_some<VEC, ALIGNED>(DTYPE(Y), false, AT(Y), b * BATCH_STRIDE(Y) + d * CHANNEL_STRIDE(Y) + t, y, LEFT(t));
   }
 }
 #elif BY_TIME
@@ -243,19 +278,35 @@ inline void add_totals(totals &sum, const window &z, const gradient &dp) {
   }
 }
 
-/* A segment of a line, from its end to its beginning, so that the dp after a chunk are known */
+/* x and dy of a chunk, on their way */
+struct inputs {
+  sequence x;
+  packed<VEC, bytes_of(DTYPE(DY))> dy;
+};
+
+template <bool ALIGNED> inline void load_inputs(const args &a, inputs &in, i64 b, i64 d, i64 t) {
+  const i64 offset = b * BATCH_STRIDE(DY) + d * CHANNEL_STRIDE(DY) + t;
+  load_packed<ALIGNED>(in.dy, AT(DY) + offset * bytes_of(DTYPE(DY)), LEFT(t));
+  if (HAS(X)) load_sequence<ALIGNED>(a, in.x, b, d, t);
+}
+
+/* A segment of a line, from its end to its beginning, so that the dp after a chunk are known; the chunk before is asked
+ * for meanwhile. */
 template <bool ALIGNED> inline void walk_segment(const args &a, const filter &f, i64 b, i64 d, i64 from, totals &sum) {
   const i64 chunk = 32 * VEC, to = min(from + STEPS * chunk, (LENGTH + chunk - 1) / chunk * chunk);
-  const i64 line = b * BATCH_STRIDE(DY) + d * CHANNEL_STRIDE(DY);
   real carry[TAPS];
+  inputs next;
+  load_inputs<ALIGNED>(a, next, b, d, to - chunk + threadIdx.x * VEC);
   const real after = HAS(DX) && (int)threadIdx.x + 1 < TAPS ? compute_dp(a, b, d, to + threadIdx.x) : (real)0;
   for (int i = 0; i < TAPS - 1; i++) carry[i] = __shfl_sync(ALL_LANES, after, i);
   for (i64 t = to - chunk + threadIdx.x * VEC; t >= from; t -= chunk) {
+    const inputs in = next;
     window z;
     gradient dp;
     real dy[VEC];
-    load_some<VEC, ALIGNED>(dy, DTYPE(DY), AT(DY), line + t, LEFT(t));
-    if (HAS(X)) get_window<ALIGNED>(a, z, b, d, t);
+    if (t - chunk >= from) load_inputs<ALIGNED>(a, next, b, d, t - chunk);
+    if (HAS(X)) get_window(a, z, in.x, b, d, t);
+    unpack(dy, in.dy, DTYPE(DY));
     get_dp(a, f, z, dy, dp, t);
     if (HAS(DX)) get_later(dp, carry);
     if (HAS(DX) && t < LENGTH) put_dx<ALIGNED>(a, f, dp, b, d, t);
@@ -264,7 +315,7 @@ template <bool ALIGNED> inline void walk_segment(const args &a, const filter &f,
 }
 
 /* blockIdx.x: the channel;  blockIdx.y: which of its segments, a warp takes every eighth */
-KERNEL(conv1d_backward, 256) {
+KERNEL(conv1d_backward, 256, COMPUTE_F64 ? 1 : 4) {
   __shared__ long_sum sums[8][TAPS + 1];
   const i64 d = blockIdx.x, first = (i64)blockIdx.y * EACH, end = min(first + EACH, PAIRS);
   filter f;
