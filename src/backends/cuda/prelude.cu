@@ -288,6 +288,17 @@ template <int THREADS> inline real group_sum(real v, real *scratch) {
   return v;
 }
 
+/* The sum over the first LANES lanes of a warp, where lane i and lane i % LANES have the same */
+template <int LANES> inline real lanes_sum(real v) {
+  if (LANES & (LANES - 1)) {
+    v = warp_sum(threadIdx.x % 32 < LANES ? v : (real)0);
+  } else {
+#pragma unroll
+    for (int step = LANES / 2; step > 0; step /= 2) v += __shfl_xor_sync(ALL_LANES, v, step);
+  }
+  return v;
+}
+
 /* N sums at once, by one barrier: calls take the two halves of `room` in turns. */
 template <int THREADS, int N, int MOST> inline void group_sums(real (&v)[N], real (&room)[2][MOST][32], int &turn) {
   constexpr int WARPS = THREADS / 32;
@@ -299,14 +310,7 @@ template <int THREADS, int N, int MOST> inline void group_sums(real (&v)[N], rea
     for (int i = 0; i < N; i++) room[turn][i][threadIdx.x / 32] = v[i];
   __syncthreads();
 #pragma unroll
-  for (int i = 0; i < N; i++) {
-    if (WARPS & (WARPS - 1)) {
-      v[i] = warp_sum(threadIdx.x % 32 < WARPS ? room[turn][i][threadIdx.x % 32] : (real)0);
-    } else {
-      v[i] = room[turn][i][threadIdx.x % WARPS];
-      for (int step = WARPS / 2; step > 0; step /= 2) v[i] += __shfl_xor_sync(ALL_LANES, v[i], step);
-    }
-  }
+  for (int i = 0; i < N; i++) v[i] = lanes_sum<WARPS>(room[turn][i][threadIdx.x % WARPS]);
 }
 
 /* A long sum whose error does not grow: what an addition rounded away is put back by the next (Kahan). */

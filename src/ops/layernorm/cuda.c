@@ -12,9 +12,10 @@ enum {
 
 extern const char layernorm_cu[];
 
-enum { EACH = 16 }; /* values of a row to a thread */
+enum { EACH = 16, EACH_FORWARD = 32 }; /* values of a row to a thread */
 /* Threads of a multiprocessor */
-enum { FORWARD_QUEUED = 768, BACKWARD_DIRECT = 512, BACKWARD_QUEUED = 512 };
+enum { FORWARD_DIRECT = 1024, FORWARD_QUEUED = 768, BACKWARD_DIRECT = 512, BACKWARD_QUEUED = 512 };
+enum { SHORT = 2048 }; /* bytes of a row */
 
 static void plan_backward(cuda_plan *k, row_split r) {
   bool wants_dw = writes_slot(k->p, AMBI_GRAD(W)), wants_db = writes_slot(k->p, AMBI_GRAD(B));
@@ -32,12 +33,16 @@ static void plan_backward(cuda_plan *k, row_split r) {
   cuda_launch(k, "layernorm_columns", ceil_div(cols, 32), wants_dw + wants_db, 32, 32, 0);
 }
 
-/* Aligned rows of backward go straight to registers; all others wait in shared memory. */
+/* Aligned rows go straight to registers. Odd ones wait in shared memory, where they are realigned; so do short ones in
+ * forward, of which many must be under way at once. */
 static row_wishes wishes_of(const cuda_plan *k, bool backward, uint32_t scalars) {
-  bool summed = backward && reads_slot(k->p, SUM), direct = backward && cuda_rows_are_even(k, scalars);
-  row_wishes w = {.each = EACH, .registers = 2 * EACH, .phases = true};
+  bool summed = backward && reads_slot(k->p, SUM);
+  bool brief = !backward && rows_of(k->p)->cols * dtype_bytes(k->p->t[X].dtype) <= SHORT;
+  bool direct = cuda_rows_are_even(k, scalars) && !brief;
+  row_wishes w = {.each = direct && !backward ? EACH_FORWARD : EACH, .phases = true};
+  w.registers = 2 * w.each;
   if (!direct) w.queued = AMBI_BIT(DY) | (summed ? AMBI_BIT(SUM) : AMBI_BIT(X) | AMBI_BIT(RESIDUAL));
-  w.resident = direct ? BACKWARD_DIRECT : backward ? BACKWARD_QUEUED : FORWARD_QUEUED;
+  w.resident = direct ? backward ? BACKWARD_DIRECT : FORWARD_DIRECT : backward ? BACKWARD_QUEUED : FORWARD_QUEUED;
   return w;
 }
 
@@ -45,6 +50,7 @@ static ambi_status plan(cuda_plan *k) {
   bool backward = is_backward(k->p);
   uint32_t scalars = AMBI_BIT(MEAN) | AMBI_BIT(RSTD);
   row_split r = cuda_rows(k, scalars, wishes_of(k, backward, scalars));
+  int64_t all = cuda_blocks(k, ceil_div(r.rows, r.groups), 1 << 14);
   cuda_fix(k, "MEAN_SLOT", MEAN);
   cuda_part(k, queue_cu);
   cuda_part(k, norm_cu);
@@ -52,7 +58,7 @@ static ambi_status plan(cuda_plan *k) {
   if (backward)
     plan_backward(k, r);
   else
-    cuda_launch(k, "layernorm_forward", cuda_row_blocks(k, r), 1, r.group, r.groups, r.shared);
+    cuda_launch(k, "layernorm_forward", r.shared ? cuda_row_blocks(k, r) : all, 1, r.group, r.groups, r.shared);
   return AMBI_OK;
 }
 

@@ -44,6 +44,24 @@ inline void put_statistics(const args &a, i64 row, real m, real r) {
   if (HAS(RSTD) && threadIdx.x == 0) PUT(RSTD, ROW_OFFSET(RSTD, row), r);
 }
 
+#if KEEP
+struct statistics {
+  real m, r;
+};
+
+/* y = (s - m) r w + b, at a thread's chunk */
+inline void put_y(const args &a, i64 row, nth column, real (&s)[VEC], statistics of, const RAW(W) &w, const RAW(B) &b) {
+  real weight[VEC], bias[VEC];
+  if (HAS(W)) unpack(weight, w, DTYPE(W));
+  if (HAS(B)) unpack(bias, b, DTYPE(B));
+  for (int k = 0; k < VEC; k++) {
+    const real c = (s[k] - of.m) * of.r;
+    s[k] = c * (HAS(W) ? weight[k] : (real)1) + (HAS(B) ? bias[k] : (real)0);
+  }
+  put_line(LINE(Y, row), column, s, COLS);
+}
+#endif
+
 #if QUEUED
 KERNEL(layernorm_forward, THREADS, RESIDENT) {
   __shared__ real room[2][1][32];
@@ -74,16 +92,91 @@ KERNEL(layernorm_forward, THREADS, RESIDENT) {
     }
     const real r = rstd(row_sum(squares, room, turn), COLS, EPS);
     put_statistics(a, row, m, r);
+    const statistics of = {0, r};
+#pragma unroll
+    for (int j = 0; j < CHUNKS; j++) put_y(a, row, MY_COLUMN(j), s[j], of, w[j], b[j]);
+  }
+}
+#elif KEEP
+/* A warp finds the mean of its own values and their squares about it; then warps exchange both: one barrier, where m
+ * first and c^2 second would take two. */
+inline real squares_about(real m, const real (&s)[VEC], nth column, nth cols) {
+  const bool whole = all_inside(column, cols);
+  real sum = 0;
+  for (int k = 0; k < VEC; k++) {
+    const real c = whole || inside(column + k, cols) ? s[k] - m : (real)0;
+    sum += c * c;
+  }
+  return sum;
+}
+
+/* How many of the row's values a warp has */
+inline int values_of(const args &a, i64 row, int warp, int cols) {
+  int n = 0;
+#pragma unroll
+  for (int j = 0; j < CHUNKS; j++) {
+    const int first = (j * (int)GROUP + warp * 32) * (int)VEC - PHASE(row), last = first + 32 * (int)VEC;
+    n += max(min(last, cols) - max(first, 0), 0);
+  }
+  return EXACT ? CHUNKS * 32 * (int)VEC : n;
+}
+
+/* m and r of a row whose warps know the mean and the squares of their own n: sum c^2 is the sum over warps of squares
+ * about their mean, and of n (mean - m)^2. */
+inline statistics merge_warps(const args &a, i64 row, real mean, real squares, real (&room)[2][2][32], int &turn) {
+  constexpr int WARPS = GROUP / 32;
+  const int lane = (int)threadIdx.x % WARPS;
+  statistics s = {mean, 0};
+  if (WARPS > 1) {
+    turn ^= 1;
+    if (threadIdx.x % 32 == 0) room[turn][0][threadIdx.x / 32] = mean, room[turn][1][threadIdx.x / 32] = squares;
+    __syncthreads();
+    const real n = (real)values_of(a, row, lane, COLS);
+    mean = room[turn][0][lane];
+    s.m = lanes_sum<WARPS>(n * mean) / (real)COLS;
+    squares = lanes_sum<WARPS>(room[turn][1][lane] + n * (mean - s.m) * (mean - s.m));
+  }
+  s.r = rstd(squares, COLS, EPS);
+  put_statistics(a, row, s.m, s.r);
+  return s;
+}
+
+/* of a warp's n values, from a thread's sum of them */
+inline real mean_of_warp(const args &a, i64 row, real sum) {
+  const int n = values_of(a, row, (int)threadIdx.x / 32, COLS);
+  sum = warp_sum(sum);
+  return n ? sum / (real)n : (real)0;
+}
+
+KERNEL(layernorm_forward, GROUP * GROUPS, RESIDENT) {
+  __shared__ real room[2][2][32];
+  int turn = 0;
+  for (i64 row = FIRST_ROW; row < ROWS; row += ROW_STEP) {
+    held s[KEPT];
+    real v[VEC], sum = 0, squares = 0;
+#pragma unroll
+    for (int j = 0; j < CHUNKS; j++) s[j].load(a, row, MY_COLUMN(j));
 #pragma unroll
     for (int j = 0; j < CHUNKS; j++) {
-      real weight[VEC], bias[VEC];
-      if (HAS(W)) unpack(weight, w[j], DTYPE(W));
-      if (HAS(B)) unpack(bias, b[j], DTYPE(B));
-      for (int k = 0; k < VEC; k++) {
-        const real c = s[j][k] * r;
-        s[j][k] = c * (HAS(W) ? weight[k] : (real)1) + (HAS(B) ? bias[k] : (real)0);
-      }
-      put_line(LINE(Y, row), MY_COLUMN(j), s[j], COLS);
+      s[j].get(a, v);
+      sum += total(v);
+    }
+    const real mean = mean_of_warp(a, row, sum);
+#pragma unroll
+    for (int j = 0; j < CHUNKS; j++) {
+      s[j].get(a, v);
+      squares += squares_about(mean, v, MY_COLUMN(j), COLS);
+    }
+    const statistics of = merge_warps(a, row, mean, warp_sum(squares), room, turn);
+#pragma unroll
+    for (int j = 0; j < CHUNKS; j++) {
+      RAW(W) w;
+      RAW(B) b;
+      if (HAS(W)) load_raw(w, VECTOR(W), MY_COLUMN(j), COLS); /* near, and registers are better used for more rows */
+      if (HAS(B)) load_raw(b, VECTOR(B), MY_COLUMN(j), COLS);
+      s[j].get(a, v);
+      put_line(LINE(SUM, row), MY_COLUMN(j), v, COLS);
+      put_y(a, row, MY_COLUMN(j), v, of, w, b);
     }
   }
 }
