@@ -75,6 +75,7 @@ static void say_rows(cuda_plan *k, const row_split *r, int64_t step) {
   cuda_fix(k, "GROUP", r->group);
   cuda_fix(k, "GROUPS", r->groups);
   cuda_fix(k, "KEEP", r->keep);
+  cuda_fix(k, "COLS_FIT_INT", k->special && recipe->cols <= 1 << 30);
   cuda_fix(k, "UNEVEN", r->period > 1);
   cuda_number(k, "PHASE_STEP", step);
   cuda_fix(k, "EXACT", r->keep && r->period == 1 && recipe->cols == r->chunks * r->group * r->vec);

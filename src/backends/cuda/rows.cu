@@ -13,7 +13,7 @@
 #define PHASE(row)     (UNEVEN ? (int)((u32)(row) * (u32)PHASE_STEP % (u32)VEC) : 0)
 #define COLUMN(row, j) ((nth)(((nth)(j) * (nth)GROUP + (nth)threadIdx.x) * (nth)VEC - PHASE(row)))
 
-#if KEEP
+#if COLS_FIT_INT
 typedef int nth; /* a column */
 #else
 typedef i64 nth;

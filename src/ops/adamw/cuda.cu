@@ -75,7 +75,7 @@ template <bool ALIGNED> inline void update(const args &a, i64 first, constants *
   }
 }
 
-KERNEL(adamw_update, 256) {
+KERNEL(adamw_update, 256, COMPUTE_F64 ? 1 : 4) { /* so many that a tensor of a million is one wave */
   __shared__ constants shared;
   const i64 first = (i64)blockIdx.x * (256 * UNROLL) + threadIdx.x;
   const bool aligned = ON_WORDS(P) && ON_WORDS(G) && ON_WORDS(M) && ON_WORDS(V) && ON_WORDS(P_OUT) && ON_WORDS(M_OUT) &&

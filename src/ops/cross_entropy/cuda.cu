@@ -28,28 +28,26 @@ KERNEL(cross_entropy_count, 1024) {
 #if HELD
 #define HELD_AT(memory, j) piece_at(memory, (int)(j) * (int)PIECES_OF(LOGITS))
 /* Asks for a thread's chunk of a row */
-inline void fetch(const args &a, char *to, const line &x, i64 column) {
-  ask_chunk<bytes_of(DTYPE(LOGITS))>(to, x, (int)column, (int)COLS, a.aligned);
+inline void fetch(const args &a, char *to, const line &x, nth column) {
+  ask_chunk<bytes_of(DTYPE(LOGITS))>(to, x, column, (int)COLS, a.aligned);
 }
 inline void row_here() { copies_here<0>(); }
 inline void row_asked() { copies_asked(); }
 #else
 #define HELD_AT(memory, j) (memory)
-inline void fetch(const args &, char *, const line &, i64) {}
+inline void fetch(const args &, char *, const line &, nth) {}
 inline void row_here() {}
 inline void row_asked() {}
 #endif
 
-/* l at a thread's chunk, -inf outside the row: from shared memory or from x */
-inline void get_l(const args &a, real (&l)[VEC], const line &x, const char *held, i64 column) {
+/* l at a thread's chunk: from shared memory or from x */
+inline void get_l(const args &a, real (&l)[VEC], const line &x, const char *held, nth column) {
 #if HELD
   take_chunk<bytes_of(DTYPE(LOGITS))>(l, held, x.dtype, column);
 #else
   get_line(l, x, column, COLS);
 #endif
   for (int k = 0; k < VEC && CAPPED; k++) l[k] = CAP * m_tanh(l[k] / CAP);
-  if (!all_inside(column, COLS))
-    for (int k = 0; k < VEC; k++) l[k] = inside(column + k, COLS) ? l[k] : (real)-INFINITY;
 }
 
 /* ---- the formula --------------------------------------------------------------------------------------------------- */
@@ -97,11 +95,16 @@ inline ce_row read_row(const args &a, i64 row, const line &x, char *memory, i64 
   if (CAPPED) l_y = CAP * m_tanh(l_y / CAP);
   mine.clear();
 #pragma unroll 2
-  for (i64 j = 0; j < CHUNKS; j++) {
-    const i64 column = COLUMN(row, j);
+  for (nth j = 0; j < CHUNKS; j++) {
+    const nth column = COLUMN(row, j);
     if (column >= COLS) break;
     get_l(a, l, x, HELD_AT(memory, j), column);
-    mine.add(l, column, COLS);
+    if (all_inside(column, COLS)) {
+      mine.add(l, column, COLS);
+    } else {
+      for (int k = 0; k < VEC; k++) l[k] = inside(column + k, COLS) ? l[k] : (real)-INFINITY;
+      mine.add(l, column, COLS);
+    }
   }
   return row_of_lump(a, group_merge(mine.done(), room, turn), l_y);
 }
@@ -112,8 +115,9 @@ inline void put_row(const args &a, i64 row, const line &x, const line &next, cha
   const line to = LINE(TO, row);
   const ce_slope s = slope_of(a, r, target, g);
   const bool counted = counts(a, target);
-  for (i64 j = 0; j < CHUNKS; j++) {
-    const i64 column = COLUMN(row, j), y = target - column;
+  for (nth j = 0; j < CHUNKS; j++) {
+    const nth column = COLUMN(row, j);
+    const i64 y = target - column;
     real l[VEC];
     if (column >= COLS) break;
     if (counted) {
@@ -152,7 +156,7 @@ inline line next_row(const args &a, i64 row) {
 }
 
 inline void fetch_row(const args &a, i64 row, const line &x, char *memory) {
-  for (i64 j = 0; HELD && x.at && j < CHUNKS && COLUMN(row, j) < COLS; j++)
+  for (nth j = 0; HELD && x.at && j < CHUNKS && COLUMN(row, j) < COLS; j++)
     fetch(a, HELD_AT(memory, j), x, COLUMN(row, j));
 }
 
