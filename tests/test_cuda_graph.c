@@ -2,8 +2,9 @@
  *
  *   y = x w^T + b;   dy = y - target;   dw, db = backward(dy);   scale = clip(|dw, db|);   adamw(w), adamw(b)
  *
- * lr, step and scale are in device memory, so that each replay is the next step; lr changes between them.
- * On the stand-in for the driver (fakecuda/); on a GPU: test_cuda_graph cuda:0 */
+ * lr, step and scale are in device memory, so that each replay is the next step; lr changes between them. Then once
+ * more with the first two of these on a stream of their own, which events join to the graph. On the stand-in for the
+ * driver (fakecuda/); on a GPU: test_cuda_graph cuda:0 */
 #include <stdlib.h>
 
 #include "test.h"
@@ -67,7 +68,9 @@ typedef struct {
 
 typedef struct {
   ambi_device *dev;
-  ambi_stream *stream;
+  ambi_stream *stream, *side;
+  ambi_event *fork, *join;
+  bool apart; /* y and dy on the side */
   ambi_buf memory, workspace;
   one_run run[MAX_RUNS];
   int runs;
@@ -124,7 +127,9 @@ static bool trainer_open(trainer *t, const char *device) {
   uint64_t most = 256;
   memset(t, 0, sizeof *t);
   bool made = CHECK_OK(ambi_device_open(device, NULL, &t->dev)) &&
-              CHECK_OK(ambi_stream_create(t->dev, NULL, &t->stream)) && add_linear(t) && add_norm(t) && add_adamw(t);
+              CHECK_OK(ambi_stream_create(t->dev, NULL, &t->stream)) &&
+              CHECK_OK(ambi_stream_create(t->dev, NULL, &t->side)) && CHECK_OK(ambi_event_create(t->dev, &t->fork)) &&
+              CHECK_OK(ambi_event_create(t->dev, &t->join)) && add_linear(t) && add_norm(t) && add_adamw(t);
   for (int i = 0; i < t->runs && made; i++) {
     ambi_plan_info info;
     if (ambi_plan_get_info(t->run[i].plan, &info) == AMBI_OK && info.workspace > most) most = info.workspace;
@@ -136,21 +141,33 @@ static bool trainer_open(trainer *t, const char *device) {
 static void trainer_close(trainer *t) {
   for (int i = 0; i < t->runs; i++) ambi_plan_destroy(t->run[i].plan);
   ambi_free(t->dev, t->memory), ambi_free(t->dev, t->workspace);
-  ambi_stream_destroy(t->stream);
+  ambi_event_destroy(t->fork), ambi_event_destroy(t->join);
+  ambi_stream_destroy(t->side), ambi_stream_destroy(t->stream);
   ambi_device_close(t->dev);
 }
 
 static ambi_buf buffer(const trainer *t, place p) { return (ambi_buf){t->memory.data, place_at(p)}; }
 
-static ambi_status step(const trainer *t) {
+static ambi_status run_some(const trainer *t, int from, int to, ambi_stream *stream) {
   ambi_status s = AMBI_OK;
-  for (const one_run *r = t->run; r < t->run + t->runs && s == AMBI_OK; r++) {
+  for (const one_run *r = t->run + from; r < t->run + to && s == AMBI_OK; r++) {
     ambi_buf slots[AMBI_SLOTS] = {{0}};
     for (int i = 0; i < AMBI_SLOTS; i++)
       if (r->at[i] >= 0) slots[i] = buffer(t, (place)r->at[i]);
-    s = ambi_run(r->plan, t->stream, slots, AMBI_SLOTS, t->workspace);
+    s = ambi_run(r->plan, stream, slots, AMBI_SLOTS, t->workspace);
   }
   return s;
+}
+
+static ambi_status step(const trainer *t) {
+  enum { ASIDE = 2 };
+  if (!t->apart) return run_some(t, 0, t->runs, t->stream);
+  ambi_status s = ambi_event_record(t->fork, t->stream);
+  if (s == AMBI_OK) s = ambi_stream_wait_event(t->side, t->fork);
+  if (s == AMBI_OK) s = run_some(t, 0, ASIDE, t->side);
+  if (s == AMBI_OK) s = ambi_event_record(t->join, t->side);
+  if (s == AMBI_OK) s = ambi_stream_wait_event(t->stream, t->join);
+  return s == AMBI_OK ? run_some(t, ASIDE, t->runs, t->stream) : s;
 }
 
 /* ---- runs
@@ -238,7 +255,8 @@ int main(int argc, char **argv) {
     }
     setenv("AMBI_CUDA_LIBRARIES", LIBRARIES "/libraries", 1);
   }
-  if (trainer_open(&t, argc > 1 ? argv[1] : "cuda")) check_graph(&t);
+  if (trainer_open(&t, argc > 1 ? argv[1] : "cuda"))
+    for (int apart = 0; apart < 2; apart++) t.apart = apart, check_graph(&t);
   trainer_close(&t);
   return test_done();
 }

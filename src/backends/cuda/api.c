@@ -48,13 +48,17 @@ static const struct {
 };
 enum { PLACES = sizeof places / sizeof *places };
 
+/* To stay: what they start and allocate for themselves does not all end with dlclose, and opening a device again is
+ * quick. */
+enum { HOW = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE };
+
 /* The first that loads. What is there and does not load is worth knowing, if nothing else is found. */
 static void *open_pattern(const char *pattern, char *found, size_t n) {
   glob_t g;
   void *handle = NULL;
   if (glob(pattern, 0, NULL, &g)) return NULL;
   for (size_t i = 0; i < g.gl_pathc && !handle; i++) {
-    handle = dlopen(g.gl_pathv[i], RTLD_NOW | RTLD_LOCAL);
+    handle = dlopen(g.gl_pathv[i], HOW);
     const char *why = handle ? NULL : dlerror();
     snprintf(found, n, "%s%.300s", handle ? "" : "it is there but does not load: ", why ? why : g.gl_pathv[i]);
   }
@@ -66,7 +70,7 @@ static void *open_in(size_t place, const char *name, char *found, size_t n) {
   const char *variable = places[place].variable, *value;
   char pattern[1024];
   if (!variable) {
-    void *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    void *handle = dlopen(name, HOW);
     if (handle) snprintf(found, n, "%s", name);
     return handle;
   }

@@ -174,7 +174,7 @@ static entry *keep(cuda_device *d, entry *made) {
 }
 
 static void make_key(const cuda_device *d, const sha256 *source, bool hopper, int version, unsigned char key[32]) {
-  char with[160];
+  char with[300];
   sha256 s = *source;
   compile_key(d, hopper, version, with, sizeof with);
   sha256_add(&s, with, strlen(with) + 1);

@@ -17,6 +17,9 @@ static int target_arch(const cuda_device *d) {
   return best ? best : d->arch;
 }
 
+static const char *const options[] = {"--std=c++17", "-default-device", "--diag-suppress=177"};
+enum { OPTIONS = sizeof options / sizeof *options };
+
 static void arch_option(const cuda_device *d, bool hopper, char *out, size_t n) {
   int arch = target_arch(d);
   snprintf(out, n, "--gpu-architecture=%s_%d%s", arch == d->arch ? "sm" : "compute", arch, hopper ? "a" : "");
@@ -36,18 +39,20 @@ bool compile_hopper(const cuda_device *d) { /* without a compiler: as it was whe
 void compile_key(const cuda_device *d, bool hopper, int version, char *out, size_t n) {
   char arch[64];
   arch_option(d, hopper, arch, sizeof arch);
-  snprintf(out, n, "ambi %d, nvrtc %d.%d, %s", AMBI_VERSION, version / 1000, version % 1000, arch);
+  int used = snprintf(out, n, "ambi %d, nvrtc %d.%d, %s", AMBI_VERSION, version / 1000, version % 1000, arch);
+  for (int i = 0; i < OPTIONS; i++) used += snprintf(out + used, n - (size_t)used, " %s", options[i]);
 }
 
 /* The log's first error, or its first line. */
-static ambi_status complain(const cuda_device *d, void *program) {
+static ambi_status complain(const cuda_device *d, void *program, int number) {
   size_t bytes = 0;
   char *log = NULL;
   if (d->api.nvrtcGetProgramLogSize(program, &bytes) == 0 && bytes > 1) log = calloc(1, bytes + 1);
   if (log && d->api.nvrtcGetProgramLog(program, log)) *log = 0;
   const char *error = log ? strstr(log, "error") : NULL, *line = error ? error : log ? log : "it gave no reason";
   while (error && line > log && line[-1] != '\n') line--;
-  ambi_status s = fail(AMBI_COMPILE_FAILED, "cuda: NVRTC refused the kernel: %.*s", (int)strcspn(line, "\n"), line);
+  ambi_status s = fail(AMBI_COMPILE_FAILED, "cuda: NVRTC refused the kernel: %.*s (error %d)", (int)strcspn(line, "\n"),
+                       line, number);
   free(log);
   return s;
 }
@@ -67,13 +72,14 @@ static ambi_status take_image(const cuda_device *d, void *program, bool ptx, ima
 ambi_status compile_text(const cuda_device *d, const char *source, bool hopper, image *out) {
   if (!d->api.handle[LIB_COMPILER]) return fail(AMBI_COMPILE_FAILED, "cuda: %s", d->api.found[LIB_COMPILER]);
   char arch[64];
+  const char *all[OPTIONS + 1] = {arch};
   arch_option(d, hopper, arch, sizeof arch);
-  const char *const options[] = {arch, "--std=c++17", "-default-device", "--diag-suppress=177"};
+  memcpy(all + 1, options, sizeof options);
   void *program = NULL;
   if (d->api.nvrtcCreateProgram(&program, source, "ambi.cu", 0, NULL, NULL))
     return fail(AMBI_COMPILE_FAILED, "cuda: NVRTC could not be started");
-  int error = d->api.nvrtcCompileProgram(program, (int)(sizeof options / sizeof *options), options);
-  ambi_status s = error ? complain(d, program) : take_image(d, program, strstr(arch, "compute") != NULL, out);
+  int error = d->api.nvrtcCompileProgram(program, OPTIONS + 1, all);
+  ambi_status s = error ? complain(d, program, error) : take_image(d, program, strstr(arch, "compute") != NULL, out);
   d->api.nvrtcDestroyProgram(&program);
   return s;
 }
