@@ -101,13 +101,15 @@ static const distribution *find_distribution(const char *op, const char *slot) {
   return NULL;
 }
 
-/* Sequence numbers along the last axis: never falling, a new one about every sixth step, some of length one. */
+/* Sequence numbers along the last axis: never falling, a new one about every sixth step, some of length one. Kernels
+ * cut the steps at multiples of 64: there, a new one every other time. */
 static void fill_sequences(const ambi_tensor *t, rng *r, double *v) {
   int64_t n = ambi_numel(t), length = t->ndim ? t->shape[t->ndim - 1] : 1;
   double id = 0;
   for (int64_t i = 0; i < n; i++) {
-    id = i % length == 0 ? 0 : id + (rng_next(r) % 6 == 0);
-    v[i] = id;
+    int64_t step = i % length;
+    int fresh = step % 64 ? rng_next(r) % 6 == 0 : step / 64 % 2 == 1;
+    v[i] = id = step == 0 ? 0 : id + fresh;
   }
 }
 
