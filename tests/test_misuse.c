@@ -94,6 +94,8 @@ static const struct {
     {"rmsnorm x=4x8 eps=2", 0, {"rmsnorm: eps:", "2"}},
     {"rmsnorm x=4x8 eps=nan", 0, {"rmsnorm: eps:", "nan"}},
     {"rmsnorm x=4x8 offset=inf", 0, {"rmsnorm: offset:", "inf"}},
+    {"rmsnorm x=4611686018427387904x0", 1, {"rmsnorm: x:", "too many", "2^56"}},
+    {"rmsnorm x=2305843009213693952x1:f16@0,0", 0, {"rmsnorm: x:", "too many", "2^56"}},
     {"layernorm x=4x8 w=8 b=9", 0, {"layernorm: b:", "(8)", "(9)"}},
     {"layernorm x=4x8 sum", 0, {"layernorm: sum:", "residual"}},
     {"linear x=4x8 w=5x7", 0, {"linear: w:", "8", "7"}},
@@ -158,6 +160,9 @@ static const struct {
     {"linear_cross_entropy x=4x8 w=5x8 target=5", 0, {"linear_cross_entropy: target:", "(4)", "(5)"}},
     {"linear_cross_entropy x=4x8 w=5x8 target=4 b=8", 0, {"linear_cross_entropy: b:", "(5)", "(8)"}},
     {"linear_cross_entropy x=4x0 w=288230376151711744x0 target=4", 0, {"linear_cross_entropy: w:", "too many"}},
+    {"cross_entropy logits=4611686018427387904x1:f16@0,0 target=4611686018427387904@0 reduction=sum",
+     0,
+     {"cross_entropy: logits:", "too many", "2^56"}},
     {"cross_entropy logits=4x8 target=4 softcap=-1", 0, {"cross_entropy: softcap:", "-1"}},
 };
 
@@ -444,6 +449,18 @@ static void test_empty(ambi_device *dev) {
   }
 }
 
+/* A great many rows of nothing are done at once. */
+static void test_many_empty_rows(ambi_device *dev) {
+  ambi_op op = {.kind = AMBI_LINEAR, .pass = AMBI_BACKWARD};
+  ambi_plan *plan;
+  op.t[AMBI_LINEAR_X] = ambi_dense(AMBI_F32, 2, (int64_t[]){INT64_C(1) << 55, 0});
+  op.t[AMBI_LINEAR_W] = ambi_dense(AMBI_F32, 2, (int64_t[]){0, 0});
+  op.t[AMBI_LINEAR_B] = ambi_dense(AMBI_F32, 1, (int64_t[]){0});
+  if (!CHECK_OK(ambi_plan_create(dev, &op, &plan))) return;
+  CHECK_OK(ambi_run(plan, NULL, NULL, 0, (ambi_buf){0}));
+  ambi_plan_destroy(plan);
+}
+
 int main(void) {
   ambi_stream *of_cpu, *of_ref;
   if (!CHECK_OK(ambi_device_open("cpu", NULL, &cpu)) || !CHECK_OK(ambi_device_open("ref", NULL, &ref)))
@@ -459,6 +476,8 @@ int main(void) {
   test_packed_halves(ref);
   test_empty(cpu);
   test_empty(ref);
+  test_many_empty_rows(cpu);
+  test_many_empty_rows(ref);
   ambi_stream_destroy(of_cpu);
   ambi_stream_destroy(of_ref);
   ambi_device_close(ref);

@@ -120,6 +120,12 @@ static ambi_status check_workspace(const ambi_plan *plan, const ambi_buf *slots,
   return AMBI_OK;
 }
 
+static bool writes_anything(const problem *p) {
+  for (uint32_t m = p->writes; m; m &= m - 1)
+    if (ambi_numel(&p->t[__builtin_ctz(m)]) != 0) return true;
+  return false;
+}
+
 ambi_status ambi_run(const ambi_plan *plan, ambi_stream *stream, const ambi_buf *slots, size_t n, ambi_buf workspace) {
   if (!plan || (!slots && n)) return fail(AMBI_INVALID, "ambi_run: %s is NULL", plan ? "slots" : "plan");
   const problem *p = &plan->p;
@@ -130,5 +136,5 @@ ambi_status ambi_run(const ambi_plan *plan, ambi_stream *stream, const ambi_buf 
   TRY(check_buffers(p, all));
   TRY(check_overlap(p, plan->dev->be->flat, all));
   if (plan->workspace) TRY(check_workspace(plan, all, workspace));
-  return plan->dev->be->run(plan, stream, all, workspace);
+  return writes_anything(p) ? plan->dev->be->run(plan, stream, all, workspace) : AMBI_OK;
 }

@@ -30,6 +30,19 @@ static ambi_status check_tensor(const problem *p, int slot, const ambi_tensor *t
   return AMBI_OK;
 }
 
+/* No machine holds 2^56 elements, but a tensor of repeated elements, or of none, may have more. Empty axes count as 1,
+ * so that workspaces in proportion to any extents of a slot stay far from 2^64 bytes. */
+static ambi_status check_counts(const problem *p) {
+  for (uint32_t m = p->has; m; m &= m - 1) {
+    const ambi_tensor *t = &p->t[__builtin_ctz(m)];
+    int64_t n = 1;
+    for (int i = 0; i < t->ndim; i++)
+      if (mul_overflows(n, t->shape[i] ? t->shape[i] : 1, &n) || n > INT64_C(1) << 56)
+        return fail_slot(AMBI_INVALID, p, __builtin_ctz(m), "has too many elements: more than 2^56");
+  }
+  return AMBI_OK;
+}
+
 /* Described primals, and nothing described that the op does not have. */
 static ambi_status take_slots(problem *p, uint32_t *described, uint32_t *described_grads) {
   *described = *described_grads = 0;
@@ -195,6 +208,7 @@ ambi_status make_problem(const ambi_op *op, problem *p) {
   TRY(take_attributes(p));
   TRY(choose_slots(p, described, grads));
   TRY(p->def->shapes(p));
+  TRY(check_counts(p));
   if (is_backward(p)) {
     TRY(choose_gradients(p, described, grads));
   } else {

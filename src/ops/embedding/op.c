@@ -43,12 +43,9 @@ static uint64_t least_bytes(const problem *p, uint64_t tokens, uint64_t words, u
 static ambi_status recipe(problem *p) {
   embedding_recipe *r = (embedding_recipe *)(void *)p->recipe;
   _Static_assert(sizeof *r <= RECIPE_BYTES, "recipe");
-  const int64_t most = INT64_C(1) << 56; /* so that 8 bytes for each token and each word can be counted */
   int y = is_backward(p) ? DY : Y, rank = p->t[TOKENS].ndim;
   r->words = p->t[W].shape[0];
   r->channels = p->t[W].shape[1];
-  if (ambi_numel(&p->t[TOKENS]) > most) return fail_slot(AMBI_INVALID, p, TOKENS, "has more than 2^56 elements");
-  if (r->words > most) return fail_slot(AMBI_INVALID, p, W, "has more than 2^56 rows");
   grid_make(&r->tokens, p, AMBI_BIT(TOKENS) | AMBI_BIT(y), 0, rank, false);
   r->stride[y] = p->t[y].stride[rank];
   p->flops = is_backward(p) ? (uint64_t)ambi_numel(&p->t[y]) : 0;

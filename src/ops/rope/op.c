@@ -74,7 +74,6 @@ static ambi_status recipe(problem *p) {
   const ambi_tensor *x = &p->t[X];
   bool each = has_slot(p, POSITIONS) && p->t[POSITIONS].ndim == 2;
   uint32_t rows = (p->reads | p->writes) & ~(AMBI_BIT(POSITIONS) | AMBI_BIT(FREQUENCIES));
-  if (ambi_numel(x) > INT64_C(1) << 56) return fail_slot(AMBI_INVALID, p, X, "has more than 2^56 elements");
   grid_make(&r->heads, p, rows, each, x->ndim - 2, false);
   r->batches = each ? x->shape[0] : 1;
   r->length = x->shape[x->ndim - 2];
