@@ -18,6 +18,8 @@
 
 #include <string.h>
 
+#include "ops/state.h"
+
 enum { U = AMBI_SCAN_U, DELTA = AMBI_SCAN_DELTA, A = AMBI_SCAN_A, B = AMBI_SCAN_B, C = AMBI_SCAN_C, D = AMBI_SCAN_D };
 enum { Z = AMBI_SCAN_Z, DELTA_BIAS = AMBI_SCAN_DELTA_BIAS, H0 = AMBI_SCAN_H0, SEQ_IDX = AMBI_SCAN_SEQ_IDX };
 enum { Y = AMBI_SCAN_Y, H_LAST = AMBI_SCAN_H_LAST, CHUNK_STATE = AMBI_SCAN_CHUNK_STATE, SLOTS };
@@ -124,34 +126,22 @@ static ambi_status shapes(problem *p) {
 #define BIT AMBI_BIT
 enum { DY = DGRAD(Y), DH_LAST = DGRAD(H_LAST) };
 
-/* What backward reads to find the states, and to find their gradients dh. */
-static const uint32_t for_h =
-    BIT(U) | BIT(DELTA) | BIT(DELTA_BIAS) | BIT(A) | BIT(B) | BIT(H0) | BIT(SEQ_IDX) | BIT(CHUNK_STATE);
-static const uint32_t for_dh =
-    BIT(DELTA) | BIT(DELTA_BIAS) | BIT(A) | BIT(C) | BIT(DY) | BIT(Z) | BIT(DH_LAST) | BIT(SEQ_IDX);
+static const state_sources from = {
+    .h = BIT(U) | BIT(DELTA) | BIT(DELTA_BIAS) | BIT(A) | BIT(B) | BIT(H0) | BIT(SEQ_IDX) | BIT(CHUNK_STATE),
+    .dh = BIT(DELTA) | BIT(DELTA_BIAS) | BIT(A) | BIT(C) | BIT(DY) | BIT(Z) | BIT(DH_LAST) | BIT(SEQ_IDX)};
 
-static const struct {
-  bool h, dh;
-  uint32_t more;
-} uses[SLOTS] = {[U] = {false, true, BIT(B) | BIT(D)},
-                 [DELTA] = {true, true, 0},
-                 [A] = {true, true, 0},
-                 [B] = {false, true, BIT(U)},
-                 [C] = {true, false, BIT(DY) | BIT(Z)},
-                 [D] = {false, false, BIT(DY) | BIT(Z) | BIT(U)},
-                 [Z] = {true, false, BIT(DY) | BIT(Z) | BIT(C) | BIT(D)},
-                 [DELTA_BIAS] = {true, true, 0},
-                 [H0] = {false, true, 0}};
+static const state_use uses[SLOTS] = {[U] = {false, true, BIT(B) | BIT(D)},
+                                      [DELTA] = {true, true, 0},
+                                      [A] = {true, true, 0},
+                                      [B] = {false, true, BIT(U)},
+                                      [C] = {true, false, BIT(DY) | BIT(Z)},
+                                      [D] = {false, false, BIT(DY) | BIT(Z) | BIT(U)},
+                                      [Z] = {true, false, BIT(DY) | BIT(Z) | BIT(C) | BIT(D)},
+                                      [DELTA_BIAS] = {true, true, 0},
+                                      [H0] = {false, true, 0}};
 
 static void read_what_is_needed(problem *p, scan_recipe *r) {
-  uint32_t needed = 0;
-  for (int s = 0; s < SLOTS; s++) {
-    if (!writes_slot(p, DGRAD(s))) continue;
-    r->needs_h |= uses[s].h;
-    r->needs_dh |= uses[s].dh;
-    needed |= uses[s].more;
-  }
-  p->reads &= needed | (r->needs_h ? for_h : 0) | (r->needs_dh ? for_dh : 0);
+  state_reads(p, uses, from, &r->needs_h, &r->needs_dh);
   if (reads_slot(p, CHUNK_STATE)) p->reads &= ~BIT(H0); /* it is the first of them */
 }
 
@@ -159,9 +149,7 @@ static scan_strides strides_of(const problem *p, int slot) {
   const ambi_tensor *t = &p->t[slot];
   const char *names = axes[slot % AMBI_MAX_PRIMALS] ? axes[slot % AMBI_MAX_PRIMALS] : axes_by_rank[t->ndim];
   scan_strides s = {0};
-  static const char letters[] = "bsgdnl";
-  int64_t *const of[] = {&s.b, &s.s, &s.g, &s.d, &s.n, &s.l};
-  for (int i = 0; i < t->ndim; i++) *of[strchr(letters, names[i]) - letters] = t->stride[i];
+  state_strides(t, names, "bsgdnl", (int64_t *const[]){&s.b, &s.s, &s.g, &s.d, &s.n, &s.l});
   return s;
 }
 

@@ -1,21 +1,14 @@
 /* selective_scan, the reference: the formulas of op.c, one channel of one batch at a time, every state kept. */
-#include "backends/ref/ref.h"
-
 #include <math.h>
 #include <string.h>
 
-#include "backends/ref/math.h"
+#include "backends/ref/state.h"
 #include "ops/selective_scan/op.h"
-#undef B /* the slot, not the macro of elementwise.def */
-#undef F
 
 enum { U = AMBI_SCAN_U, DELTA = AMBI_SCAN_DELTA, A = AMBI_SCAN_A, B = AMBI_SCAN_B, C = AMBI_SCAN_C, D = AMBI_SCAN_D };
 enum { Z = AMBI_SCAN_Z, DELTA_BIAS = AMBI_SCAN_DELTA_BIAS, H0 = AMBI_SCAN_H0, SEQ_IDX = AMBI_SCAN_SEQ_IDX };
 enum { Y = AMBI_SCAN_Y, H_LAST = AMBI_SCAN_H_LAST, CHUNK_STATE = AMBI_SCAN_CHUNK_STATE };
 #define GRAD AMBI_GRAD
-
-/* Zero for what is absent, or not needed. */
-static double get(const ref_call *c, int slot, at_index i) { return reads_slot(c->p, slot) ? ref_get(c, slot, i) : 0; }
 
 /* Element of B or C, or of their gradients, that channel d uses */
 static at_index group_at(const ref_call *c, int slot, int64_t b, int64_t d, int64_t n, int64_t t) {
@@ -25,21 +18,17 @@ static at_index group_at(const ref_call *c, int slot, int64_t b, int64_t d, int6
 }
 
 static double a_at(const ref_call *c, int64_t d, int64_t n) {
-  double a = get(c, A, AT(d, n));
+  double a = ref_read(c, A, AT(d, n));
   return c->p->op.u.selective_scan.a_log ? -exp(a) : a;
 }
 
 static double raw_delta(const ref_call *c, int64_t b, int64_t d, int64_t t) {
-  return get(c, DELTA, AT(b, d, t)) + get(c, DELTA_BIAS, AT(d));
+  return ref_read(c, DELTA, AT(b, d, t)) + ref_read(c, DELTA_BIAS, AT(d));
 }
 
 static double delta_at(const ref_call *c, int64_t b, int64_t d, int64_t t) {
   double delta = raw_delta(c, b, d, t);
   return c->p->op.u.selective_scan.softplus ? m_softplus(delta) : delta;
-}
-
-static bool resets(const ref_call *c, int64_t b, int64_t t) {
-  return t > 0 && reads_slot(c->p, SEQ_IDX) && ref_get(c, SEQ_IDX, AT(b, t)) != ref_get(c, SEQ_IDX, AT(b, t - 1));
 }
 
 /* phi(x) = expm1(x)/x, and phi'(x) = (e^x - phi)/x = sum of (k+1)/(k+2)! x^k, for |x| < 1 by that series */
@@ -69,15 +58,16 @@ typedef struct {
 static void states(const ref_call *c, const work *w, int64_t b, int64_t d) {
   const scan_recipe *r = scan(c->p);
   for (int64_t t = 0; t < r->length; t++) {
-    double delta = delta_at(c, b, d, t), u = get(c, U, AT(b, d, t));
+    double delta = delta_at(c, b, d, t), u = ref_read(c, U, AT(b, d, t));
     for (int64_t n = 0; n < r->states; n++) {
-      double h = t ? w->after[(t - 1) * r->states + n] : get(c, H0, AT(b, d, n)), a = a_at(c, d, n);
+      double h = t ? w->after[(t - 1) * r->states + n] : ref_read(c, H0, AT(b, d, n)), a = a_at(c, d, n);
       if (t % SCAN_CHUNK == 0 && reads_slot(c->p, CHUNK_STATE))
         h = ref_get(c, CHUNK_STATE, AT(b, t / SCAN_CHUNK, d, n));
       if (t % SCAN_CHUNK == 0) ref_set(c, CHUNK_STATE, AT(b, t / SCAN_CHUNK, d, n), h);
-      if (resets(c, b, t)) h = 0;
+      if (ref_resets(c, SEQ_IDX, b, t)) h = 0;
       w->before[t * r->states + n] = h;
-      w->after[t * r->states + n] = exp(delta * a) * h + gain(c, delta, a) * get(c, B, group_at(c, B, b, d, n, t)) * u;
+      w->after[t * r->states + n] =
+          exp(delta * a) * h + gain(c, delta, a) * ref_read(c, B, group_at(c, B, b, d, n, t)) * u;
     }
   }
 }
@@ -85,35 +75,28 @@ static void states(const ref_call *c, const work *w, int64_t b, int64_t d) {
 /* p_t: the output before the gate */
 static double output(const ref_call *c, const work *w, int64_t b, int64_t d, int64_t t) {
   const scan_recipe *r = scan(c->p);
-  double p = get(c, D, AT(d)) * get(c, U, AT(b, d, t));
-  for (int64_t n = 0; n < r->states; n++) p += get(c, C, group_at(c, C, b, d, n, t)) * w->after[t * r->states + n];
+  double p = ref_read(c, D, AT(d)) * ref_read(c, U, AT(b, d, t));
+  for (int64_t n = 0; n < r->states; n++) p += ref_read(c, C, group_at(c, C, b, d, n, t)) * w->after[t * r->states + n];
   return p;
 }
 
-/* Lays the arrays out from `m` on; the number of doubles when m is NULL */
+/* How many doubles the arrays take, and where they lie from `m` on (NULL: nowhere yet) */
 static uint64_t lay_out(const problem *p, work *w, double *m) {
   const scan_recipe *r = scan(p);
-  uint64_t used = 0, row = (uint64_t)(r->length * r->states), all = (uint64_t)(r->channels * r->states);
+  uint64_t row = (uint64_t)(r->length * r->states), all = (uint64_t)(r->channels * r->states);
   bool back = is_backward(p);
-  const struct {
-    double **at;
-    uint64_t size;
-  } parts[] = {{&w->before, row},
-               {&w->after, row},
-               {&w->du, back ? (uint64_t)r->length : 0},
-               {&w->ddelta, back ? (uint64_t)r->length : 0},
-               {&w->dz, back ? (uint64_t)r->length : 0},
-               {&w->dh, (uint64_t)r->states},
-               {&w->d_a, back ? all : 0},
-               {&w->d_d, back ? (uint64_t)r->channels : 0},
-               {&w->d_bias, back ? (uint64_t)r->channels : 0},
-               {&w->d_b, back ? (uint64_t)ambi_numel(&p->t[B]) : 0},
-               {&w->d_c, back ? (uint64_t)ambi_numel(&p->t[C]) : 0}};
-  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-    *parts[i].at = m ? m + used : NULL;
-    used += parts[i].size;
-  }
-  return used;
+  const ref_part parts[] = {{&w->before, row},
+                            {&w->after, row},
+                            {&w->du, back ? (uint64_t)r->length : 0},
+                            {&w->ddelta, back ? (uint64_t)r->length : 0},
+                            {&w->dz, back ? (uint64_t)r->length : 0},
+                            {&w->dh, (uint64_t)r->states},
+                            {&w->d_a, back ? all : 0},
+                            {&w->d_d, back ? (uint64_t)r->channels : 0},
+                            {&w->d_bias, back ? (uint64_t)r->channels : 0},
+                            {&w->d_b, back ? (uint64_t)ambi_numel(&p->t[B]) : 0},
+                            {&w->d_c, back ? (uint64_t)ambi_numel(&p->t[C]) : 0}};
+  return ref_lay_out(parts, sizeof parts / sizeof *parts, m);
 }
 
 static void forward(const ref_call *c) {
@@ -124,9 +107,10 @@ static void forward(const ref_call *c) {
     for (int64_t d = 0; d < r->channels; d++) {
       states(c, &w, b, d);
       for (int64_t n = 0; n < r->states; n++)
-        ref_set(c, H_LAST, AT(b, d, n), r->length ? w.after[(r->length - 1) * r->states + n] : get(c, H0, AT(b, d, n)));
+        ref_set(c, H_LAST, AT(b, d, n),
+                r->length ? w.after[(r->length - 1) * r->states + n] : ref_read(c, H0, AT(b, d, n)));
       for (int64_t t = 0; t < r->length; t++) {
-        double z = get(c, Z, AT(b, d, t)), p = output(c, &w, b, d, t);
+        double z = ref_read(c, Z, AT(b, d, t)), p = output(c, &w, b, d, t);
         ref_set(c, Y, AT(b, d, t), has_slot(c->p, Z) ? p * m_gate(m_max(z, -1e30), z) : p);
       }
     }
@@ -143,19 +127,19 @@ static int64_t dense(const ref_call *c, int slot, at_index i) {
 /* Step t: dh is that of h_t without its own output's part, and becomes that of h_{t-1} */
 static void step_back(const ref_call *c, const work *w, int64_t b, int64_t d, int64_t t, double dp) {
   const scan_recipe *r = scan(c->p);
-  double delta = delta_at(c, b, d, t), u = get(c, U, AT(b, d, t)), du = get(c, D, AT(d)) * dp, dd = 0;
+  double delta = delta_at(c, b, d, t), u = ref_read(c, U, AT(b, d, t)), du = ref_read(c, D, AT(d)) * dp, dd = 0;
   bool zoh = c->p->op.u.selective_scan.zoh;
   for (int64_t n = 0; n < r->states; n++) {
     at_index ib = group_at(c, B, b, d, n, t), ic = group_at(c, C, b, d, n, t);
-    double a = a_at(c, d, n), abar = exp(delta * a), before = w->before[t * r->states + n], bn = get(c, B, ib);
-    double dh = w->dh[n] + get(c, C, ic) * dp;
+    double a = a_at(c, d, n), abar = exp(delta * a), before = w->before[t * r->states + n], bn = ref_read(c, B, ib);
+    double dh = w->dh[n] + ref_read(c, C, ic) * dp;
     w->d_c[dense(c, C, ic)] += dp * w->after[t * r->states + n];
     w->d_b[dense(c, B, ib)] += dh * gain(c, delta, a) * u;
     du += dh * gain(c, delta, a) * bn;
     dd += dh * (a * abar * before + (zoh ? abar : 1) * bn * u);
     w->d_a[d * r->states + n] +=
         dh * (delta * abar * before + (zoh ? delta * delta * phi_slope(delta * a) * bn * u : 0));
-    w->dh[n] = resets(c, b, t) ? 0 : abar * dh;
+    w->dh[n] = ref_resets(c, SEQ_IDX, b, t) ? 0 : abar * dh;
   }
   w->du[t] = du;
   w->ddelta[t] = c->p->op.u.selective_scan.softplus ? dd * m_sigmoid(raw_delta(c, b, d, t)) : dd;
@@ -166,9 +150,9 @@ static void step_back(const ref_call *c, const work *w, int64_t b, int64_t d, in
 static void channel_back(const ref_call *c, const work *w, int64_t b, int64_t d) {
   const scan_recipe *r = scan(c->p);
   states(c, w, b, d);
-  for (int64_t n = 0; n < r->states; n++) w->dh[n] = get(c, GRAD(H_LAST), AT(b, d, n));
+  for (int64_t n = 0; n < r->states; n++) w->dh[n] = ref_read(c, GRAD(H_LAST), AT(b, d, n));
   for (int64_t t = r->length - 1; t >= 0; t--) {
-    double z = get(c, Z, AT(b, d, t)), dy = get(c, GRAD(Y), AT(b, d, t));
+    double z = ref_read(c, Z, AT(b, d, t)), dy = ref_read(c, GRAD(Y), AT(b, d, t));
     w->dz[t] = m_gate_grad(dy * output(c, w, b, d, t), z, z);
     step_back(c, w, b, d, t, has_slot(c->p, Z) ? dy * m_gate(m_max(z, -1e30), z) : dy);
   }
@@ -180,11 +164,6 @@ static void channel_back(const ref_call *c, const work *w, int64_t b, int64_t d)
   for (int64_t n = 0; n < r->states; n++) ref_set(c, GRAD(H0), AT(b, d, n), w->dh[n]);
 }
 
-static void set_all(const ref_call *c, int slot, const double *v) {
-  const ambi_tensor *t = &c->p->t[slot];
-  for (int64_t i = 0; i < ambi_numel(t); i++) ref_set(c, GRAD(slot), ref_index(c, slot, t->ndim, i), v[i]);
-}
-
 static void backward(const ref_call *c) {
   const scan_recipe *r = scan(c->p);
   work w;
@@ -194,11 +173,11 @@ static void backward(const ref_call *c) {
     for (int64_t d = 0; d < r->channels; d++) channel_back(c, &w, b, d);
   for (int64_t d = 0; d < r->channels && c->p->op.u.selective_scan.a_log; d++)
     for (int64_t n = 0; n < r->states; n++) w.d_a[d * r->states + n] *= a_at(c, d, n);
-  set_all(c, A, w.d_a);
-  set_all(c, B, w.d_b);
-  set_all(c, C, w.d_c);
-  if (writes_slot(c->p, GRAD(D))) set_all(c, D, w.d_d);
-  if (writes_slot(c->p, GRAD(DELTA_BIAS))) set_all(c, DELTA_BIAS, w.d_bias);
+  ref_put_gradient(c, A, w.d_a);
+  ref_put_gradient(c, B, w.d_b);
+  ref_put_gradient(c, C, w.d_c);
+  ref_put_gradient(c, D, w.d_d);
+  ref_put_gradient(c, DELTA_BIAS, w.d_bias);
 }
 
 static uint64_t scratch(const problem *p) {

@@ -18,6 +18,8 @@
 
 #include <string.h>
 
+#include "ops/state.h"
+
 enum { X = AMBI_SSD_X, DELTA = AMBI_SSD_DELTA, A = AMBI_SSD_A, B = AMBI_SSD_B, C = AMBI_SSD_C, D = AMBI_SSD_D };
 enum { DELTA_BIAS = AMBI_SSD_DELTA_BIAS, H0 = AMBI_SSD_H0, SEQ_IDX = AMBI_SSD_SEQ_IDX };
 enum { Y = AMBI_SSD_Y, H_LAST = AMBI_SSD_H_LAST, SLOTS };
@@ -89,35 +91,20 @@ static ambi_status shapes(problem *p) {
 #define BIT AMBI_BIT
 enum { DY = DGRAD(Y), DH_LAST = DGRAD(H_LAST) };
 
-/* What backward reads to find the states, and to find their gradients dh. */
-static const uint32_t for_h = BIT(X) | BIT(DELTA) | BIT(DELTA_BIAS) | BIT(A) | BIT(B) | BIT(H0) | BIT(SEQ_IDX);
-static const uint32_t for_dh = BIT(DELTA) | BIT(DELTA_BIAS) | BIT(A) | BIT(C) | BIT(DY) | BIT(DH_LAST) | BIT(SEQ_IDX);
+static const state_sources from = {
+    .h = BIT(X) | BIT(DELTA) | BIT(DELTA_BIAS) | BIT(A) | BIT(B) | BIT(H0) | BIT(SEQ_IDX),
+    .dh = BIT(DELTA) | BIT(DELTA_BIAS) | BIT(A) | BIT(C) | BIT(DY) | BIT(DH_LAST) | BIT(SEQ_IDX)};
 
-static const struct {
-  bool h, dh;
-  uint32_t more;
-} uses[SLOTS] = {
+static const state_use uses[SLOTS] = {
     [X] = {false, true, BIT(B) | BIT(D)}, [DELTA] = {true, true, 0},    [A] = {true, true, 0},
     [B] = {false, true, BIT(X)},          [C] = {true, false, BIT(DY)}, [D] = {false, false, BIT(DY) | BIT(X)},
     [DELTA_BIAS] = {true, true, 0},       [H0] = {false, true, 0}};
 
-static void read_what_is_needed(problem *p, ssd_recipe *r) {
-  uint32_t needed = 0;
-  for (int s = 0; s < SLOTS; s++) {
-    if (!writes_slot(p, DGRAD(s))) continue;
-    r->needs_h |= uses[s].h;
-    r->needs_dh |= uses[s].dh;
-    needed |= uses[s].more;
-  }
-  p->reads &= needed | (r->needs_h ? for_h : 0) | (r->needs_dh ? for_dh : 0);
-}
-
 static ssd_strides strides_of(const problem *p, int slot) {
   const ambi_tensor *t = &p->t[slot];
   ssd_strides s = {0};
-  static const char letters[] = "blhgpn";
-  int64_t *const of[] = {&s.b, &s.l, &s.h, &s.g, &s.p, &s.n};
-  for (int i = 0; i < t->ndim; i++) *of[strchr(letters, axes[slot % AMBI_MAX_PRIMALS][i]) - letters] = t->stride[i];
+  const char *names = axes[slot % AMBI_MAX_PRIMALS];
+  state_strides(t, names, "blhgpn", (int64_t *const[]){&s.b, &s.l, &s.h, &s.g, &s.p, &s.n});
   return s;
 }
 
@@ -130,7 +117,7 @@ static ambi_status recipe(problem *p) {
   r->batches = x[0], r->length = x[1], r->heads = x[2], r->width = x[3];
   r->groups = p->t[B].shape[2], r->states = p->t[B].shape[3];
   r->together = r->groups ? r->heads / r->groups : 0;
-  if (is_backward(p)) read_what_is_needed(p, r);
+  if (is_backward(p)) state_reads(p, uses, from, &r->needs_h, &r->needs_dh);
   for (uint32_t m = p->reads | p->writes; m; m &= m - 1) r->stride[__builtin_ctz(m)] = strides_of(p, __builtin_ctz(m));
   p->flops = (uint64_t)(ambi_numel(&p->t[X]) * r->states) * (is_backward(p) ? 15 : 5);
   return AMBI_OK;

@@ -1,38 +1,27 @@
 /* ssd, the reference: the recurrence of op.c and its adjoint, one head of one batch at a time, every state kept. */
-#include "backends/ref/ref.h"
-
 #include <math.h>
 #include <string.h>
 
-#include "backends/ref/math.h"
+#include "backends/ref/state.h"
 #include "ops/ssd/op.h"
-#undef B /* the slot, not the macro of elementwise.def */
-#undef F
 
 enum { X = AMBI_SSD_X, DELTA = AMBI_SSD_DELTA, A = AMBI_SSD_A, B = AMBI_SSD_B, C = AMBI_SSD_C, D = AMBI_SSD_D };
 enum { DELTA_BIAS = AMBI_SSD_DELTA_BIAS, H0 = AMBI_SSD_H0, SEQ_IDX = AMBI_SSD_SEQ_IDX };
 enum { Y = AMBI_SSD_Y, H_LAST = AMBI_SSD_H_LAST };
 #define GRAD AMBI_GRAD
 
-/* Zero for what is absent, or not needed. */
-static double get(const ref_call *c, int slot, at_index i) { return reads_slot(c->p, slot) ? ref_get(c, slot, i) : 0; }
-
 static double a_at(const ref_call *c, int64_t h) {
-  double a = get(c, A, AT(h));
+  double a = ref_read(c, A, AT(h));
   return c->p->op.u.ssd.a_log ? -exp(a) : a;
 }
 
 static double raw_delta(const ref_call *c, int64_t b, int64_t t, int64_t h) {
-  return get(c, DELTA, AT(b, t, h)) + get(c, DELTA_BIAS, AT(h));
+  return ref_read(c, DELTA, AT(b, t, h)) + ref_read(c, DELTA_BIAS, AT(h));
 }
 
 static double delta_at(const ref_call *c, int64_t b, int64_t t, int64_t h) {
   double delta = raw_delta(c, b, t, h);
   return c->p->op.u.ssd.softplus ? m_softplus(delta) : delta;
-}
-
-static bool resets(const ref_call *c, int64_t b, int64_t t) {
-  return t > 0 && reads_slot(c->p, SEQ_IDX) && ref_get(c, SEQ_IDX, AT(b, t)) != ref_get(c, SEQ_IDX, AT(b, t - 1));
 }
 
 /* ---- the states of head h of batch b ---------------------------------------------------------------------- */
@@ -46,7 +35,9 @@ typedef struct {
 } work;
 
 /* Whether step t takes anything over: not what is forgotten, nor from before the first without h0 */
-static bool carries(const ref_call *c, int64_t b, int64_t t) { return t > 0 ? !resets(c, b, t) : has_slot(c->p, H0); }
+static bool carries(const ref_call *c, int64_t b, int64_t t) {
+  return t > 0 ? !ref_resets(c, SEQ_IDX, b, t) : has_slot(c->p, H0);
+}
 
 /* abar_t h_{t-1} */
 static double carried(const ref_call *c, const work *w, int64_t b, int64_t t, int64_t i, double abar) {
@@ -57,35 +48,27 @@ static double carried(const ref_call *c, const work *w, int64_t b, int64_t t, in
 static void states(const ref_call *c, const work *w, int64_t b, int64_t h) {
   const ssd_recipe *r = ssd(c->p);
   const int64_t N = r->states, size = r->width * N, g = r->together ? h / r->together : 0;
-  for (int64_t i = 0; i < size; i++) w->h[i] = get(c, H0, AT(b, h, i / N, i % N));
+  for (int64_t i = 0; i < size; i++) w->h[i] = ref_read(c, H0, AT(b, h, i / N, i % N));
   for (int64_t t = 0; t < r->length; t++) {
     double d = delta_at(c, b, t, h), abar = exp(d * a_at(c, h));
     for (int64_t i = 0; i < size; i++)
       w->h[(t + 1) * size + i] =
-          carried(c, w, b, t, i, abar) + d * get(c, X, AT(b, t, h, i / N)) * get(c, B, AT(b, t, g, i % N));
+          carried(c, w, b, t, i, abar) + d * ref_read(c, X, AT(b, t, h, i / N)) * ref_read(c, B, AT(b, t, g, i % N));
   }
 }
 
-/* Lays the arrays out from `m` on; the number of doubles when m is NULL */
+/* How many doubles the arrays take, and where they lie from `m` on (NULL: nowhere yet) */
 static uint64_t lay_out(const problem *p, work *w, double *m) {
   const ssd_recipe *r = ssd(p);
   const bool back = is_backward(p);
   const uint64_t state = (uint64_t)(r->width * r->states), length = (uint64_t)r->length;
-  uint64_t used = 0;
-  const struct {
-    double **at;
-    uint64_t size;
-  } parts[] = {{&w->h, (length + 1) * state},
-               {&w->dh, state},
-               {&w->dx, back ? length * (uint64_t)r->width : 0},
-               {&w->ddelta, back ? length : 0},
-               {&w->d_b, back ? (uint64_t)ambi_numel(&p->t[B]) : 0},
-               {&w->d_c, back ? (uint64_t)ambi_numel(&p->t[C]) : 0}};
-  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-    *parts[i].at = m ? m + used : NULL;
-    used += parts[i].size;
-  }
-  return used;
+  const ref_part parts[] = {{&w->h, (length + 1) * state},
+                            {&w->dh, state},
+                            {&w->dx, back ? length * (uint64_t)r->width : 0},
+                            {&w->ddelta, back ? length : 0},
+                            {&w->d_b, back ? (uint64_t)ambi_numel(&p->t[B]) : 0},
+                            {&w->d_c, back ? (uint64_t)ambi_numel(&p->t[C]) : 0}};
+  return ref_lay_out(parts, sizeof parts / sizeof *parts, m);
 }
 
 static void forward_head(const ref_call *c, const work *w, int64_t b, int64_t h) {
@@ -95,8 +78,9 @@ static void forward_head(const ref_call *c, const work *w, int64_t b, int64_t h)
   for (int64_t i = 0; i < size; i++) ref_set(c, H_LAST, AT(b, h, i / N, i % N), w->h[r->length * size + i]);
   for (int64_t t = 0; t < r->length; t++)
     for (int64_t p = 0; p < r->width; p++) {
-      double y = get(c, D, AT(h)) * get(c, X, AT(b, t, h, p));
-      for (int64_t n = 0; n < N; n++) y += get(c, C, AT(b, t, h / r->together, n)) * w->h[(t + 1) * size + p * N + n];
+      double y = ref_read(c, D, AT(h)) * ref_read(c, X, AT(b, t, h, p));
+      for (int64_t n = 0; n < N; n++)
+        y += ref_read(c, C, AT(b, t, h / r->together, n)) * w->h[(t + 1) * size + p * N + n];
       ref_set(c, Y, AT(b, t, h, p), y);
     }
 }
@@ -118,9 +102,10 @@ static void step_back(const ref_call *c, work *w, int64_t b, int64_t t, int64_t 
   double d = delta_at(c, b, t, h), a = a_at(c, h), abar = exp(d * a), dd = 0;
   const bool carry = carries(c, b, t);
   for (int64_t p = 0; p < r->width; p++) {
-    double x = get(c, X, AT(b, t, h, p)), dy = get(c, GRAD(Y), AT(b, t, h, p)), dx = get(c, D, AT(h)) * dy;
+    double x = ref_read(c, X, AT(b, t, h, p)), dy = ref_read(c, GRAD(Y), AT(b, t, h, p)),
+           dx = ref_read(c, D, AT(h)) * dy;
     for (int64_t n = 0, i = p * N; n < N; n++, i++) {
-      double bn = get(c, B, AT(b, t, g, n)), dh = w->dh[i] + get(c, C, AT(b, t, g, n)) * dy;
+      double bn = ref_read(c, B, AT(b, t, g, n)), dh = w->dh[i] + ref_read(c, C, AT(b, t, g, n)) * dy;
       double passed = carried(c, w, b, t, i, abar);
       w->d_c[row + n] += dy * w->h[(t + 1) * size + i];
       w->d_b[row + n] += dh * d * x;
@@ -128,7 +113,7 @@ static void step_back(const ref_call *c, work *w, int64_t b, int64_t t, int64_t 
       dd += dh * bn * x;
       if (carry) dd += dh * a * passed;
       if (carry) ref_add(&w->d_a, dh * d * passed);
-      w->dh[i] = resets(c, b, t) ? 0 : abar * dh;
+      w->dh[i] = ref_resets(c, SEQ_IDX, b, t) ? 0 : abar * dh;
     }
     w->dx[t * r->width + p] = dx;
     ref_add(&w->d_d, dy * x);
@@ -141,18 +126,13 @@ static void head_back(const ref_call *c, work *w, int64_t b, int64_t h) {
   const ssd_recipe *r = ssd(c->p);
   const int64_t N = r->states, size = r->width * N;
   states(c, w, b, h);
-  for (int64_t i = 0; i < size; i++) w->dh[i] = get(c, GRAD(H_LAST), AT(b, h, i / N, i % N));
+  for (int64_t i = 0; i < size; i++) w->dh[i] = ref_read(c, GRAD(H_LAST), AT(b, h, i / N, i % N));
   for (int64_t t = r->length - 1; t >= 0; t--) step_back(c, w, b, t, h);
   for (int64_t t = 0; t < r->length; t++) {
     for (int64_t p = 0; p < r->width; p++) ref_set(c, GRAD(X), AT(b, t, h, p), w->dx[t * r->width + p]);
     ref_set(c, GRAD(DELTA), AT(b, t, h), w->ddelta[t]);
   }
   for (int64_t i = 0; i < size; i++) ref_set(c, GRAD(H0), AT(b, h, i / N, i % N), w->dh[i]);
-}
-
-static void set_all(const ref_call *c, int slot, const double *v) {
-  const ambi_tensor *t = &c->p->t[slot];
-  for (int64_t i = 0; i < ambi_numel(t); i++) ref_set(c, GRAD(slot), ref_index(c, slot, t->ndim, i), v[i]);
 }
 
 static void backward(const ref_call *c) {
@@ -167,8 +147,8 @@ static void backward(const ref_call *c) {
     ref_set(c, GRAD(D), AT(h), w.d_d.total);
     ref_set(c, GRAD(DELTA_BIAS), AT(h), w.d_bias.total);
   }
-  set_all(c, B, w.d_b);
-  set_all(c, C, w.d_c);
+  ref_put_gradient(c, B, w.d_b);
+  ref_put_gradient(c, C, w.d_c);
 }
 
 static uint64_t scratch(const problem *p) {
