@@ -292,52 +292,57 @@ static const training_options usual = {.batch = 8,
                                        .sample_tokens = 300,
                                        .save_every = 250};
 
+static arguments given;
+
+static const option options[] = {
+    {"model", OPT_STRING, &given.model, "KIND", "mamba, mamba2, llama or hybrid (mamba)"},
+    {"size", OPT_STRING, &given.size, "SIZE",
+     "tiny, small, 10m, 130m or 370m (tiny); the next ones change parts of it"},
+    {"width", OPT_INT, &given.width, "N", "channels of the residual stream"},
+    {"layers", OPT_INT, &given.layers, "N", "number of layers"},
+    {"state", OPT_INT, &given.state, "N", "states a channel (mamba 16, mamba2 64)"},
+    {"heads", OPT_INT, &given.heads, "N", "heads of attention"},
+    {"kv-heads", OPT_INT, &given.kv_heads, "N", "heads of its keys and values"},
+    {"head-dim", OPT_INT, &given.head_dim, "N", "channels of a head"},
+    {"mlp", OPT_INT, &given.mlp, "N", "channels inside its mlp"},
+    {"attention-every", OPT_INT, &given.every, "N", "every N-th layer is attention (hybrid 4)"},
+    {"untied", OPT_INT, &given.untied, "1", "a projection of its own instead of the embedding"},
+    {"vocab", OPT_INT, &given.vocab, "N", "rows of the embedding; at least the tokenizer's"},
+    {"tokenizer", OPT_STRING, &given.tokenizer, "FILE", "a tokenizer.json; otherwise bytes"},
+    {"device", OPT_STRING, &given.device, "NAME", "cpu or cuda:0 (cpu)"},
+    {"threads", OPT_INT, &given.threads, "N", "threads; 0: all cores"},
+    {"dtype", OPT_STRING, &given.dtype, "T", "f32, bf16 or f16 (parameters stay f32), or f64 (f32)"},
+    {"batch", OPT_INT, &given.o.batch, "N", "rows at once (8)"},
+    {"seq", OPT_INT, &given.o.length, "N", "tokens a row (256)"},
+    {"parts", OPT_INT, &given.o.parts, "N", "batches whose gradients make one step (1)"},
+    {"recompute", OPT_FLAG, &given.recompute, NULL, "compute activations again in backward: less memory, more time"},
+    {"steps", OPT_INT, &given.o.steps, "N", "steps (1400)"},
+    {"lr", OPT_DOUBLE, &given.o.lr, "X", "learning rate after the warm-up (4e-3)"},
+    {"min-lr", OPT_DOUBLE, &given.o.min_lr, "X", "what its cosine ends at, as a part of it (0.1)"},
+    {"warmup", OPT_INT, &given.o.warmup, "N", "steps of warm-up (a twentieth of all)"},
+    {"weight-decay", OPT_DOUBLE, &given.o.weight_decay, "X", "of matrices; not norms, biases, A_log, D (0.1)"},
+    {"beta1", OPT_DOUBLE, &given.o.beta1, "X", "of AdamW (0.9)"},
+    {"beta2", OPT_DOUBLE, &given.o.beta2, "X", "of AdamW (0.95)"},
+    {"clip", OPT_DOUBLE, &given.o.clip, "X", "largest norm of the gradient; 0: any (1)"},
+    {"seed", OPT_INT, &given.o.seed, "N", "of parameters, batches and samples (1)"},
+    {"val", OPT_DOUBLE, &given.o.val, "X", "part of the text for validation (0.05)"},
+    {"log-every", OPT_INT, &given.o.log_every, "N", "steps between lines of the log (1)"},
+    {"eval-every", OPT_INT, &given.o.eval_every, "N", "steps between evaluations; 0: none (200)"},
+    {"eval-rows", OPT_INT, &given.o.eval_rows, "N", "rows of an evaluation (32)"},
+    {"sample-every", OPT_INT, &given.o.sample_every, "N", "steps between samples; 0: none (250)"},
+    {"sample-tokens", OPT_INT, &given.o.sample_tokens, "N", "tokens of a sample (300)"},
+    {"prompt", OPT_STRING, &given.o.prompt, "TEXT", "what samples begin with"},
+    {"save-every", OPT_INT, &given.o.save_every, "N", "steps between checkpoints; 0: none (250)"},
+    {"out", OPT_STRING, &given.out, "DIR", "the run's folder (run-1, run-2, ..)"},
+    {"resume", OPT_STRING, &given.resume, "DIR",
+     "go on with the run in DIR; only --steps and --device count beside it"},
+    {"profile", OPT_FLAG, &given.profile, NULL, "afterwards, where the time of a step goes"},
+    {"quiet", OPT_FLAG, &given.quiet, NULL, "no progress"},
+    {0}};
+
 int train_main(int argc, char **argv) {
-  static arguments a;
-  a = (arguments){.model = "mamba", .size = "tiny", .device = "cpu", .dtype = "f32", .o = usual};
-  const option options[] = {
-      {"model", OPT_STRING, &a.model, "KIND", "mamba, mamba2, llama or hybrid (mamba)"},
-      {"size", OPT_STRING, &a.size, "SIZE", "tiny, small, 10m, 130m or 370m (tiny); the next ones change parts of it"},
-      {"width", OPT_INT, &a.width, "N", "channels of the residual stream"},
-      {"layers", OPT_INT, &a.layers, "N", "number of layers"},
-      {"state", OPT_INT, &a.state, "N", "states a channel (mamba 16, mamba2 64)"},
-      {"heads", OPT_INT, &a.heads, "N", "heads of attention"},
-      {"kv-heads", OPT_INT, &a.kv_heads, "N", "heads of its keys and values"},
-      {"head-dim", OPT_INT, &a.head_dim, "N", "channels of a head"},
-      {"mlp", OPT_INT, &a.mlp, "N", "channels inside its mlp"},
-      {"attention-every", OPT_INT, &a.every, "N", "every N-th layer is attention (hybrid 4)"},
-      {"untied", OPT_INT, &a.untied, "1", "a projection of its own instead of the embedding"},
-      {"vocab", OPT_INT, &a.vocab, "N", "rows of the embedding; at least the tokenizer's"},
-      {"tokenizer", OPT_STRING, &a.tokenizer, "FILE", "a tokenizer.json; otherwise bytes"},
-      {"device", OPT_STRING, &a.device, "NAME", "cpu or cuda:0 (cpu)"},
-      {"threads", OPT_INT, &a.threads, "N", "threads; 0: all cores"},
-      {"dtype", OPT_STRING, &a.dtype, "T", "f32, bf16 or f16 (parameters stay f32), or f64 (f32)"},
-      {"batch", OPT_INT, &a.o.batch, "N", "rows at once (8)"},
-      {"seq", OPT_INT, &a.o.length, "N", "tokens a row (256)"},
-      {"parts", OPT_INT, &a.o.parts, "N", "batches whose gradients make one step (1)"},
-      {"recompute", OPT_FLAG, &a.recompute, NULL, "compute activations again in backward: less memory, more time"},
-      {"steps", OPT_INT, &a.o.steps, "N", "steps (1400)"},
-      {"lr", OPT_DOUBLE, &a.o.lr, "X", "learning rate after the warm-up (4e-3)"},
-      {"min-lr", OPT_DOUBLE, &a.o.min_lr, "X", "what its cosine ends at, as a part of it (0.1)"},
-      {"warmup", OPT_INT, &a.o.warmup, "N", "steps of warm-up (a twentieth of all)"},
-      {"weight-decay", OPT_DOUBLE, &a.o.weight_decay, "X", "of matrices; not norms, biases, A_log, D (0.1)"},
-      {"beta1", OPT_DOUBLE, &a.o.beta1, "X", "of AdamW (0.9)"},
-      {"beta2", OPT_DOUBLE, &a.o.beta2, "X", "of AdamW (0.95)"},
-      {"clip", OPT_DOUBLE, &a.o.clip, "X", "largest norm of the gradient; 0: any (1)"},
-      {"seed", OPT_INT, &a.o.seed, "N", "of parameters, batches and samples (1)"},
-      {"val", OPT_DOUBLE, &a.o.val, "X", "part of the text for validation (0.05)"},
-      {"log-every", OPT_INT, &a.o.log_every, "N", "steps between lines of the log (1)"},
-      {"eval-every", OPT_INT, &a.o.eval_every, "N", "steps between evaluations; 0: none (200)"},
-      {"eval-rows", OPT_INT, &a.o.eval_rows, "N", "rows of an evaluation (32)"},
-      {"sample-every", OPT_INT, &a.o.sample_every, "N", "steps between samples; 0: none (250)"},
-      {"sample-tokens", OPT_INT, &a.o.sample_tokens, "N", "tokens of a sample (300)"},
-      {"prompt", OPT_STRING, &a.o.prompt, "TEXT", "what samples begin with"},
-      {"save-every", OPT_INT, &a.o.save_every, "N", "steps between checkpoints; 0: none (250)"},
-      {"out", OPT_STRING, &a.out, "DIR", "the run's folder (run-1, run-2, ..)"},
-      {"resume", OPT_STRING, &a.resume, "DIR", "go on with the run in DIR; only --steps and --device count beside it"},
-      {"profile", OPT_FLAG, &a.profile, NULL, "afterwards, where the time of a step goes"},
-      {"quiet", OPT_FLAG, &a.quiet, NULL, "no progress"},
-      {0}};
+  arguments *a = &given;
+  given = (arguments){.model = "mamba", .size = "tiny", .device = "cpu", .dtype = "f32", .o = usual};
   const command_line spec = {
       "ambi train",
       "[FILES or FOLDERS]",
@@ -347,10 +352,10 @@ int train_main(int argc, char **argv) {
       options,
       NULL,
       MAX_FILES - 1};
-  int rc = options_parse(&spec, argc, argv, a.file);
+  int rc = options_parse(&spec, argc, argv, a->file);
   if (rc >= 0) return rc;
-  a.o.recompute = a.recompute;
-  if (a.o.steps == INT64_MIN) a.o.steps = a.resume ? 0 : 1400; /* 0: as the run has it */
-  if (a.o.warmup < 0) a.o.warmup = a.o.steps / 20;
-  return train(&a);
+  a->o.recompute = a->recompute;
+  if (a->o.steps == INT64_MIN) a->o.steps = a->resume ? 0 : 1400; /* 0: as the run has it */
+  if (a->o.warmup < 0) a->o.warmup = a->o.steps / 20;
+  return train(a);
 }
