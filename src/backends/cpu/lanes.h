@@ -9,7 +9,7 @@
 
 /* Engines of WebAssembly do not unroll, and each turn of a loop costs them a look at the clock, for which some put all
  * registers aside. */
-#if defined(AMBI_ISA_wasm) && !defined(AMBI_PACK_SMALL) && !defined(AMBI_COMPACT)
+#if defined(WASM_V128) && !defined(AMBI_PACK_SMALL) && !defined(AMBI_COMPACT)
 #define LANES_UNROLL _Pragma("clang loop unroll_count(4)")
 #else
 #define LANES_UNROLL

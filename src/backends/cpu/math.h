@@ -1,8 +1,9 @@
 /* math.h -- the vector functions that the formulas of ops/elementwise.def are written with (meanings: see there).
  *
  * f32: own polynomials, such that every value and derivative of the table is right to 4 ulp over the whole range,
- *      denormal results, infinities and NaN included (the derivatives of mish and gelu_tanh: 4.2 and 5.2).
- *      e^x is kept as p 2^n (p near 1, n an integer) until the last step, so that k e^x or x sigmoid(x) neither
+ *      denormal results, infinities and NaN included (the derivatives of mish and gelu_tanh: 6); without fused
+ *      multiply-add to 5 (gelu_tanh's derivative, at a point in ten million: 6.1).
+ *      e^x is kept as e^r 2^n (r near 0, n an integer) until the last step, so that k e^x or x sigmoid(x) neither
  *      underflows half way nor rounds a denormal twice.
  * f64: libm, lane by lane; right rather than fast.
  * Coefficients are minimax fits (Remez); each comment gives the interval and the largest relative error.            */
@@ -13,6 +14,12 @@
 
 #define let                 const vr
 #define pick(no, yes, cond) v_select(cond, yes, no)
+#endif
+
+#if defined(AMBI_TEXT) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#define HAS_FMA 1
+#else
+#define HAS_FMA 0
 #endif
 
 static inline vr m_min(vr v, vr limit) { return v_min(v, limit); }
@@ -40,55 +47,61 @@ static inline vr expm1_poly(vr r) {
   return r + r2 * q;
 }
 
-/* e^x = e^r 2^n with r = x - n ln2; ln2 in two parts, so that n times the first is exact. |x| <= 174. */
-static inline vr exp_reduce(vr x, vr *n) {
-  *n = v_rint(x * K(1.4426950408889634));
-  return (x - *n * K(0.693145751953125)) - *n * K(1.42860682030941723e-6);
+/* e^x = e^r c with c = 2^n, r = x - n ln2; ln2 in two parts, so that n times the first is exact. |x| <= 174. */
+static inline vr exp_reduce(vr x, pow2 *c) {
+  vr n;
+  *c = v_pow2(x * K(1.4426950408889634), &n);
+  return (x - n * K(0.693145751953125)) - n * K(1.42860682030941723e-6);
 }
 
 static inline vr m_mul_exp(vr k, vr x) {
-  vr n;
-  const vr r = exp_reduce(m_clamp(x, K(-174.0), K(174.0)), &n);
-  return v_scale2(k + k * expm1_poly(r), n);
+  pow2 c;
+  const vr r = exp_reduce(m_clamp(x, K(-174.0), K(174.0)), &c);
+  return v_times((k + k * expm1_poly(r)) * c.p, c);
 }
 static inline vr m_exp(vr x) { return m_mul_exp(K(1.0), x); }
 
 /* 2^x, cheaply: 2^f = 1 + f q(f), |f| <= 1/2, degree 5, 2^-23.4. For recurrences; exact at 0, where they spend their
  * time. */
 static inline vr m_exp2(vr x) {
-  const vr t = m_clamp(x, K(-252.0), K(252.0)), n = v_rint(t), f = t - n;
+  const vr t = m_clamp(x, K(-252.0), K(252.0));
+  vr n;
+  const pow2 c = v_pow2(t, &n);
+  const vr f = t - n;
   const vr q = K(0.69314697759483967) +
                f * (K(0.24022242082542256) +
                     f * (K(0.055507337494507238) + f * (K(0.0096715127696046631) + f * K(0.0013264725334752577))));
-  return v_scale2(K(1.0) + f * q, n);
+  return v_times((K(1.0) + f * q) * c.p, c);
 }
 
 /* (e^r - 1) 2^n + (2^n - 1), halved on the way because 2^128 does not exist. */
 static inline vr m_expm1(vr x) {
-  vr n;
-  const vr r = exp_reduce(m_clamp(x, K(-30.0), K(88.9)), &n), s = v_pow2(n - K(1.0));
+  pow2 c;
+  const vr r = exp_reduce(m_clamp(x, K(-30.0), K(88.9)), &c), s = v_times(K(0.5) * c.p, c);
   return K(2.0) * (expm1_poly(r) * s + (s - K(0.5)));
 }
 
 /* tanh |x| = -m / (m + 2), m = e^(-2|x|) - 1. */
 static inline vr m_tanh(vr x) {
-  vr n;
-  const vr t = v_min(v_abs(x), K(15.0)), r = exp_reduce(-(t + t), &n), s = v_pow2(n);
+  pow2 c;
+  const vr t = v_min(v_abs(x), K(15.0)), r = exp_reduce(-(t + t), &c), s = v_times(c.p, c);
   const vr m = expm1_poly(r) * s + (s - K(1.0));
   return m_copysign(m / (m + K(2.0)), x);
 }
 
 /* ---- sigmoid --------------------------------------------------------------------------------------------- */
 
-/* t, as e^-t = e^r 2^-n. Where sigmoid(t) is 0 or 1 in every digit, t stays at the edge of that. */
+/* t, as e^-t = e^r / c, c = 2^n. Where sigmoid(t) is 0 or 1 in every digit, t stays at the edge of that. */
 typedef struct {
-  vr n, r;
+  pow2 c;
+  vr r;
 } logit;
 
 static inline logit m_logit(vr t) {
   t = m_clamp(t, K(-174.0), K(41.0));
-  const vr n = v_rint(t * K(1.4426950408889634));
-  const logit l = {n, (n * K(0.693145751953125) - t) + n * K(1.42860682030941723e-6)};
+  vr n;
+  const pow2 c = v_pow2(t * K(1.4426950408889634), &n);
+  const logit l = {c, v_now((n * K(0.693145751953125) - t) + n * K(1.42860682030941723e-6))};
   return l;
 }
 
@@ -101,21 +114,43 @@ static inline logit m_logit_cubic(vr x, double p, double q) {
   const vr x2 = v * v, x2_lo = v_fma(v, v, -x2);
   const vr w = v_fma(K(q_hi), x2, K(p_hi));
   const vr lost = K(q_hi) * x2_lo + (K(qd - (double)q_hi) * x2 + K(pd - (double)p_hi));
-  const vr w_lo = v_fma(K(q_hi), x2, K(p_hi) - w) + lost, n = v_rint(v * w);
-  const logit l = {n, (v_fma(-v, w, n) - v * w_lo) * K(0.69314718055994531)};
+  const vr w_lo = v_fma(K(q_hi), x2, K(p_hi) - w) + lost;
+  vr n;
+  const pow2 c = v_pow2(v * w, &n);
+  const logit l = {c, (v_fma(-v, w, n) - v * w_lo) * K(0.69314718055994531)};
   return l;
 }
 
-/* k / (1 + e^r 2^-n) = k 2^n / (2^n + e^r) */
+/* e^r = up / down, |r| <= ln2/2. Then s = sigmoid(t) = c down / d and 1 - s = up / d, d = c down + up. */
+typedef struct {
+  vr up, down_p, d; /* down_p = down c.p */
+} odds;
+
+static inline odds m_odds(logit t) {
+#if HAS_FMA
+  const vr m = expm1_poly(t.r);
+  const odds o = {K(1.0) + m, t.c.p, (v_times(t.c.p, t.c) + K(1.0)) + m};
+#else /* steps of a polynomial cost twice as much: (h + r) / (h - r), h = r coth(r/2) = 2 + r^2 q(r^2), 2^-31.6 */
+  const vr z = t.r * t.r;
+  const vr h = K(2.000000012500985) + z * (K(0.1666658347813435) - z * K(0.0027639208833933862));
+  const vr up = h + t.r, down_p = (h - t.r) * t.c.p;
+  const odds o = {up, down_p, v_now(v_times(down_p, t.c) + up)};
+#endif
+  return o;
+}
+
+/* k s */
 static inline vr m_gate(vr k, logit t) {
-  return v_scale2_low(v_ratio(k, (v_pow2(t.n) + K(1.0)) + expm1_poly(t.r)), t.n);
+  const odds o = m_odds(t);
+  return v_times(v_ratio(k, o.d) * o.down_p, t.c);
 }
 static inline vr m_sigmoid(vr t) { return m_gate(K(1.0), m_logit(t)); }
 
-/* k s (1 + g (1 - s)), where e^-t = p / c, c = 2^n, s = c / d, 1 - s = p / d, d = c + p. */
+/* k s (1 + g (1 - s)) */
 static inline vr m_gate_grad(vr k, vr g, logit t) {
-  const vr p = K(1.0) + expm1_poly(t.r), d = v_pow2(t.n) + p;
-  return v_scale2_low(v_ratio(k * (K(1.0) + m_clamp(g, K(-1e30), K(150.0)) * v_ratio(p, d)), d), t.n);
+  const odds o = m_odds(t);
+  const vr slope = K(1.0) + m_clamp(g, K(-1e30), K(150.0)) * v_ratio(o.up, o.d);
+  return v_times(v_ratio(k * slope, o.d) * o.down_p, t.c);
 }
 
 /* ---- logarithms ------------------------------------------------------------------------------------------ */
@@ -157,32 +192,33 @@ static inline vr m_log1p(vr x) {
 
 /* ---- normal distribution, erf ---------------------------------------------------------------------------- */
 
-/* exp(-h t^2) = (1 + m) 2^n, the result being m. The leading 12 bits of t have an exact square; what is left goes to
- * the remainder r. */
-static inline vr gauss(vr t, vr h, vr *n) {
+/* exp(-h t^2) = (1 + m) c, c = 2^n, the result being m. The leading 12 bits of t have an exact square; what is left
+ * goes to the remainder r. */
+static inline vr gauss(vr t, vr h, pow2 *c) {
   const vr v = v_min(v_abs(t), K(18.0)), v_hi = v_from_bits(v_bits(v) & ~0xfff);
   const vr hi = v_min(h * v_hi * v_hi, K(174.0)), lo = h * (v - v_hi) * (v + v_hi);
-  *n = v_rint((hi + lo) * K(-1.4426950408889634));
-  const vr r = (-hi - *n * K(0.693145751953125)) - (lo + *n * K(1.42860682030941723e-6));
+  vr n;
+  *c = v_pow2((hi + lo) * K(-1.4426950408889634), &n);
+  const vr r = (-hi - n * K(0.693145751953125)) - (lo + n * K(1.42860682030941723e-6));
   return expm1_poly(r);
 }
 
 static inline vr m_mul_gauss(vr k, vr t, vr h) {
-  vr n;
-  const vr m = gauss(t, h, &n);
-  return v_scale2(k + k * m, n);
+  pow2 c;
+  const vr m = gauss(t, h, &c);
+  return v_times((k + k * m) * c.p, c);
 }
 
 /* Q(t) exp(t^2/2) = 1 / (2 + t (sqrt(2 pi) - a / b)), 0 <= t <= 14.6 (beyond, Q is 0): a of degree 3, b of 4, 2^-25.7.
  * So written, the errors of a and b hardly matter, neither where t is small nor where it is large. */
 static inline vr m_mul_tail(vr k, vr t) {
-  vr n;
-  const vr m = gauss(t, K(0.5), &n), v = v_min(t, K(18.0));
+  pow2 c;
+  const vr m = gauss(t, K(0.5), &c), v = v_min(t, K(18.0));
   const vr a23 = K(0.15725798427131712) + v * K(0.019291823336318917);
   const vr b34 = K(0.09066448279985316) + v * K(0.0096471277388386901);
   const vr a = K(0.91085768418302893) + v * (K(0.55880068733130139) + v * a23);
   const vr b = K(1.0) + v * (K(0.91344804166136043) + v * (K(0.39410016959061542) + v * b34));
-  return v_scale2((k + k * m) / (K(2.0) + v * (K(2.5066282746310005) - a / b)), n);
+  return v_times((k + k * m) / (K(2.0) + v * (K(2.5066282746310005) - a / b)) * c.p, c);
 }
 
 /* |x| < 1: x q(x^2), 2^-29.6; beyond: 1 - 2 Q(x sqrt 2). */

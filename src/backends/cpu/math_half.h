@@ -7,14 +7,16 @@
 #define AMBI_MATH_HALF_H
 #if AMBI_REAL == 32
 
-/* y = n + f, n = floor(y), 0 <= f <= 1, for |y| <= 252 or, with AVX-512, any y: there v_scale2 takes y for n. */
-static inline vr half_split(vr *y) {
+/* y = n + f, c = 2^n, n = floor(y), 0 <= f <= 1, for |y| <= 252 or, with AVX-512, any y: there y serves for n. */
+static inline vr half_split(vr y, pow2 *c) {
 #if defined(AMBI_ISA_avx512)
-  return _mm512_reduce_ps(*y, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); /* 0 for infinities */
+  *c = (pow2){K(1.0), y};
+  return _mm512_reduce_ps(y, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); /* 0 for infinities */
 #else
-  const vr v = m_clamp(*y, K(-252.0), K(252.0));
-  *y = v_rint(v - K(0.5));
-  return v - *y;
+  const vr v = m_clamp(y, K(-252.0), K(252.0));
+  vr n;
+  *c = v_pow2(v - K(0.5), &n);
+  return v - n;
 #endif
 }
 
@@ -26,8 +28,9 @@ static inline vr half_pow2(vr f) {
 }
 
 static inline vr half_mul_pow2(vr k, vr y) {
-  const vr f = half_split(&y);
-  return v_scale2(k * half_pow2(f), y);
+  pow2 c;
+  const vr f = half_split(y, &c);
+  return v_times(k * half_pow2(f) * c.p, c);
 }
 static inline vr half_mul_exp(vr k, vr x) { return half_mul_pow2(k, x * K(1.4426950408889634)); }
 static inline vr half_exp(vr x) { return half_mul_exp(K(1.0), x); }
@@ -46,29 +49,20 @@ static inline vr half_pow2_minus(vr f) {
          f * (K(-0.691020711027955522) + f * (K(0.230070365429267536) - f * K(0.0390122637464829336)));
 }
 
-/* a 2^n, given c = 2^n or, without AVX-512, what v_pow2 makes of a small n. */
-static inline vr half_scale(vr a, vr c, vr n) {
-#if defined(AMBI_ISA_avx512)
-  (void)n;
-  return a * c;
-#else
-  (void)c;
-  return v_scale2(a, n);
-#endif
-}
-
 /* k / (1 + 2^-y) = k c / (c + p), c = 2^n, p = 2^-f */
 static inline vr half_gate(vr k, vr y) {
-  const vr f = half_split(&y), c = v_pow2(y);
-  return half_scale(v_rough_ratio(k, c + half_pow2_minus(f)), c, y);
+  pow2 c;
+  const vr f = half_split(y, &c);
+  return v_times(v_rough_ratio(k, v_times(c.p, c) + half_pow2_minus(f)) * c.p, c);
 }
 static inline vr half_sigmoid(vr t) { return half_gate(K(1.0), half_logit(t)); }
 
 /* k s (1 + g (1 - s)), s = c u, 1 - s = p u, u = 1 / (c + p). The sum has a root, so its terms need more digits than
  * the result: p = 2^(1-f) / 2 to 2^-18.6. */
 static inline vr half_gate_grad(vr k, vr g, vr y) {
-  const vr f = half_split(&y), c = v_pow2(y), p = K(0.5) * half_pow2(K(1.0) - f), u = v_ratio(K(1.0), c + p);
-  return half_scale(k * u * (K(1.0) + m_clamp(g, K(-1e30), K(150.0)) * (p * u)), c, y);
+  pow2 c;
+  const vr f = half_split(y, &c), p = K(0.5) * half_pow2(K(1.0) - f), u = v_ratio(K(1.0), v_times(c.p, c) + p);
+  return v_times(k * u * (K(1.0) + m_clamp(g, K(-1e30), K(150.0)) * (p * u)) * c.p, c);
 }
 
 /* max(t, 0) + log(1 + e), e = e^-|t|: e q(e - 1/2), 2^-16.9. */

@@ -22,7 +22,12 @@
 #define VBYTES 16
 #elif defined(AMBI_ISA_wasm)
 #include <wasm_simd128.h>
+#ifdef AMBI_WIDE /* so many registers a vector: see v_now */
+#define VBYTES (16 * AMBI_WIDE)
+#else
 #define VBYTES 16
+#define WASM_V128
+#endif
 #elif defined(__SSE2__)
 #include <emmintrin.h>
 #define VBYTES 16
@@ -58,7 +63,7 @@ static inline void v_store_n(real *p, vr v, int64_t n) { _mm512_mask_storeu_ps(p
 static inline vr v_load_n(const real *p, int64_t n) { return _mm512_maskz_loadu_pd((__mmask8)((1u << n) - 1), p); }
 static inline void v_store_n(real *p, vr v, int64_t n) { _mm512_mask_storeu_pd(p, (__mmask8)((1u << n) - 1), v); }
 #else
-#if defined(AMBI_COMPACT)
+#if defined(AMBI_COMPACT) || defined(AMBI_WIDE)
 #define RARELY static __attribute__((noinline, unused)) /* a call is shorter than what it does */
 #else
 #define RARELY static inline
@@ -89,7 +94,7 @@ static inline vr v_select(vi cond, vr yes, vr no) {
   return _mm256_blendv_ps(no, yes, (__m256)cond);
 #elif defined(AMBI_ISA_avx2)
   return _mm256_blendv_pd(no, yes, (__m256d)cond);
-#elif defined(AMBI_ISA_wasm)
+#elif defined(WASM_V128)
   return (vr)wasm_v128_bitselect((v128_t)yes, (v128_t)no, (v128_t)cond);
 #else
   return (vr)((cond & (vi)yes) | (~cond & (vi)no)); /* AVX-512: the compiler makes masked moves of this */
@@ -102,8 +107,10 @@ static inline vr v_min(vr a, vr limit) {
   return _mm512_min_ps(limit, a);
 #elif defined(AMBI_ISA_avx2) && AMBI_REAL == 32
   return _mm256_min_ps(limit, a);
-#elif defined(AMBI_ISA_wasm) && AMBI_REAL == 32
+#elif defined(WASM_V128) && AMBI_REAL == 32
   return (vr)wasm_f32x4_pmin((v128_t)a, (v128_t)limit);
+#elif defined(__SSE2__) && AMBI_REAL == 32 && VBYTES == 16
+  return _mm_min_ps(limit, a);
 #else
   return v_select(limit < a, limit, a);
 #endif
@@ -113,8 +120,10 @@ static inline vr v_max(vr a, vr limit) {
   return _mm512_max_ps(limit, a);
 #elif defined(AMBI_ISA_avx2) && AMBI_REAL == 32
   return _mm256_max_ps(limit, a);
-#elif defined(AMBI_ISA_wasm) && AMBI_REAL == 32
+#elif defined(WASM_V128) && AMBI_REAL == 32
   return (vr)wasm_f32x4_pmax((v128_t)a, (v128_t)limit);
+#elif defined(__SSE2__) && AMBI_REAL == 32 && VBYTES == 16
+  return _mm_max_ps(limit, a);
 #else
   return v_select(limit > a, limit, a);
 #endif
@@ -129,7 +138,7 @@ static inline vr v_sqrt(vr a) {
   return _mm256_sqrt_ps(a);
 #elif defined(AMBI_ISA_neon) && AMBI_REAL == 32
   return vsqrtq_f32(a);
-#elif defined(AMBI_ISA_wasm) && AMBI_REAL == 32
+#elif defined(WASM_V128) && AMBI_REAL == 32
   return (vr)wasm_f32x4_sqrt((v128_t)a);
 #elif defined(__SSE2__) && AMBI_REAL == 32 && VBYTES == 16
   return _mm_sqrt_ps(a);
@@ -185,7 +194,7 @@ static inline vr v_rint(vr a) {
   return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 #elif defined(AMBI_ISA_neon)
   return vrndnq_f32(a);
-#elif defined(AMBI_ISA_wasm)
+#elif defined(WASM_V128)
   return (vr)wasm_f32x4_nearest((v128_t)a);
 #else
   return (a + K(12582912.0)) - K(12582912.0); /* 1.5 2^23: above it floats are integers */
@@ -194,45 +203,49 @@ static inline vr v_rint(vr a) {
 
 /* n as an integer, which it is; |n| < 2^22. */
 static inline vi v_integer(vr n) {
-#if defined(AMBI_ISA_wasm)
+#if defined(WASM_V128)
   return (vi)(n + K(12582912.0)) - 0x4b400000; /* converting would have to saturate: several instructions */
 #else
   return __builtin_convertvector(n, vi);
 #endif
 }
 
-/* a 2^n, n an integer with |n| <= 252, also where the result is denormal or infinite. */
-static inline vr v_scale2(vr a, vr n) {
-#if defined(AMBI_ISA_avx512)
-  return _mm512_scalef_ps(a, n);
-#elif defined(AMBI_ISA_wasm)
-  const vr half = n * K(0.5) + K(12583039.0); /* 1.5 2^23 + 127: the lowest bits are round(n / 2) + 127 */
-  const vi all = (vi)(n + K(12583166.0));     /* those of n + 254; their difference: the other half + 127 */
-  return a * (vr)((vi)half << 23) * (vr)((all - (vi)half) << 23);
+/* v, computed here and now. Engines of WebAssembly leave a step until something stored needs it: of a wide vector that
+ * would be one register's chain of steps after another's, and a processor would wait for most of them. A store that
+ * nobody reads, now and then along a chain, keeps the registers side by side. */
+#if defined(AMBI_ISA_wasm) && defined(AMBI_WIDE)
+static inline vr v_now(vr v) {
+  static volatile vr unread __attribute__((unused));
+  unread = v;
+  return v;
+}
 #else
-  const vi k = v_integer(n), half = k >> 1; /* in two steps: 2^n itself may not exist */
-  return a * (vr)((half + 127) << 23) * (vr)((k - half + 127) << 23);
+static inline vr v_now(vr v) { return v; }
+#endif
+
+/* c = 2^n = p q, |n| <= 252: 2^n itself may not exist. a 2^n is v_times(a * c.p, c), rounded once. */
+typedef struct {
+  vr p, q; /* AVX-512: 1 and n */
+} pow2;
+
+static inline pow2 v_pow2(vr a, vr *n) { /* n: the nearest integer to a */
+#if defined(AMBI_ISA_avx512)
+  *n = v_rint(a);
+  return (pow2){K(1.0), *n};
+#else
+  /* 1.5 2^23 + 254: above 2^23 floats are integers, so the lowest bits are n + 254 */
+  const vr sum = v_now(a + K(12583166.0));
+  const vi both = v_bits(sum), half = both >> 1;
+  *n = sum - K(12583166.0);
+  return (pow2){v_from_bits(half << 23), v_from_bits((both - half) << 23)}; /* what is above the exponent falls out */
 #endif
 }
 
-/* The same for n <= 127, where v_pow2(n) is needed as well. */
-static inline vr v_scale2_low(vr a, vr n) {
-#if defined(AMBI_ISA_wasm)
-  const vr most = v_max(n, K(-126.0)); /* 1.5 2^23 + 127: the lowest bits of the sums are most + 127, n - most + 127 */
-  return a * (vr)((vi)(most + K(12583039.0)) << 23) * (vr)((vi)((n - most) + K(12583039.0)) << 23);
-#else
-  return v_scale2(a, n);
-#endif
-}
-
-/* 2^n, n an integer of at most 127; below -126 something as small. */
-static inline vr v_pow2(vr n) {
+static inline vr v_times(vr a, pow2 c) {
 #if defined(AMBI_ISA_avx512)
-  return _mm512_scalef_ps(K(1.0), n);
-#elif defined(AMBI_ISA_wasm)
-  return (vr)((vi)(v_max(n, K(-126.0)) + K(12583039.0)) << 23); /* as above */
+  return _mm512_scalef_ps(a, c.q);
 #else
-  return (vr)((v_integer(v_max(n, K(-126.0))) + 127) << 23);
+  return a * c.q;
 #endif
 }
 #endif
@@ -242,7 +255,7 @@ static inline int v_any(vi cond) {
   return _mm512_test_epi32_mask((__m512i)cond, (__m512i)cond) != 0;
 #elif defined(AMBI_ISA_avx2)
   return _mm256_movemask_epi8((__m256i)cond) != 0;
-#elif defined(AMBI_ISA_wasm)
+#elif defined(WASM_V128)
   return wasm_v128_any_true((v128_t)cond);
 #else
   ireal any = 0;

@@ -9,6 +9,7 @@ inline vr v_min(vr a, vr limit) { return limit < a ? limit : a; } /* NaN comes t
 inline vr v_max(vr a, vr limit) { return limit > a ? limit : a; }
 inline vr v_abs(vr v) { return fabs(v); }
 inline vr v_sqrt(vr v) { return sqrt(v); }
+inline vr v_now(vr v) { return v; } /* WebAssembly's */
 #if !COMPUTE_F64
 typedef int vi;
 typedef bool v_mask;
@@ -18,14 +19,16 @@ inline vr v_real(vi v) { return (vr)v; }
 inline vr v_fma(vr a, vr b, vr c) { return fmaf(a, b, c); }
 /* Beside 1.5 2^23 a float has no room for fractions, and a whole number stands in its last bits: cheaper than converting. */
 inline vr v_rint(vr v) { return (v + 12582912.0f) - 12582912.0f; } /* |v| < 2^22 */
-inline int whole(vr n) { return __float_as_int(n + 12582912.0f) - 0x4b400000; }
-inline vr v_pow2(vr n) { return __int_as_float(max(whole(n) + 127, 0) << 23); } /* 0 where it is denormal */
-/* v 2^n, |n| <= 252, rounded once: n in two halves, as 2^n itself may not exist. */
-inline vr v_scale2(vr v, vr n) {
-  const int half = whole(n) >> 1, rest = whole(n) - half;
-  return v * __int_as_float((half << 23) + 0x3f800000) * __int_as_float((rest << 23) + 0x3f800000);
+struct pow2 {
+  vr p, q;
+}; /* c = 2^n = p q, |n| <= 252: 2^n itself may not exist */
+inline pow2 v_pow2(vr v, vr *n) { /* n: the nearest whole number to v */
+  const vr sum = v + 12583166.0f; /* 1.5 2^23 + 254 */
+  const int both = __float_as_int(sum), half = both >> 1;
+  *n = sum - 12583166.0f;
+  return {__int_as_float(half << 23), __int_as_float((both - half) << 23)};
 }
-inline vr v_scale2_low(vr v, vr n) { return v_scale2(v, n); }
+inline vr v_times(vr v, pow2 c) { return v * c.q; }
 inline vr v_ratio(vr a, vr b) { return __fdividef(a, b); } /* 2 ulp, 2^-126 <= |b| <= 2^126 */
 
 /* The GPU's own 2^y and 1/x, right to about 2^-22. */

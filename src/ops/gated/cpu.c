@@ -8,29 +8,29 @@ enum { DV = AMBI_GRAD(V), DG = AMBI_GRAD(G), DY = AMBI_GRAD(Y) };
 
 /* y = v act(g);   dv = dy act(g), dg = dy v act'(g)
  * STORED, GET and PUT: what lies in memory and how a vector of it is read and written. */
-#define LOOPS(act)                                                                                            \
-  static void FUNCTION(act##_forward)(const void *const *in, void *const *out, int64_t n, const real *ab,     \
-                                      bool stream) {                                                          \
-    const STORED *v = in[0], *g = in[1];                                                                      \
-    STORED *y = out[0];                                                                                       \
-    vr a = v_splat(ab[0]), b = v_splat(ab[1]);                                                                \
-    FOR_LANES(i, n, {                                                                                         \
-      v_ahead(v + i), v_ahead(g + i);                                                                         \
-      PUT(y + i, GET(v + i, left) * FUNCTION(act##_value)(GET(g + i, left), a, b), left, stream);             \
-    });                                                                                                       \
-  }                                                                                                           \
-  static void FUNCTION(act##_backward)(const void *const *in, void *const *out, int64_t n, const real *ab,    \
-                                       bool stream) {                                                         \
-    const STORED *v = in[0], *g = in[1], *dy = in[2];                                                         \
-    STORED *dv = out[0], *dg = out[1];                                                                        \
-    vr a = v_splat(ab[0]), b = v_splat(ab[1]);                                                                \
-    FOR_LANES(i, n, {                                                                                         \
-      v_ahead(v + i), v_ahead(g + i), v_ahead(dy + i);                                                        \
-      vr gate = GET(g + i, left), d = GET(dy + i, left), value = GET(v + i, left);                            \
-      vr dvalue = d * FUNCTION(act##_value)(gate, a, b), dgate = FUNCTION(act##_grad)(gate, d * value, a, b); \
-      PUT(dv + i, dvalue, left, stream);                                                                      \
-      PUT(dg + i, dgate, left, stream);                                                                       \
-    });                                                                                                       \
+#define LOOPS(act)                                                                                         \
+  static void FUNCTION(act##_forward)(const void *const *in, void *const *out, int64_t n, const real *ab,  \
+                                      bool stream) {                                                       \
+    const STORED *v = in[0], *g = in[1];                                                                   \
+    STORED *y = out[0];                                                                                    \
+    vr a = v_splat(ab[0]), b = v_splat(ab[1]);                                                             \
+    FOR_LANES(i, n, {                                                                                      \
+      v_ahead(v + i), v_ahead(g + i);                                                                      \
+      PUT(y + i, FUNCTION(act##_value)(GET(g + i, left), a, b) * GET(v + i, left), left, stream);          \
+    });                                                                                                    \
+  }                                                                                                        \
+  static void FUNCTION(act##_backward)(const void *const *in, void *const *out, int64_t n, const real *ab, \
+                                       bool stream) {                                                      \
+    const STORED *v = in[0], *g = in[1], *dy = in[2];                                                      \
+    STORED *dv = out[0], *dg = out[1];                                                                     \
+    vr a = v_splat(ab[0]), b = v_splat(ab[1]);                                                             \
+    FOR_LANES(i, n, {                                                                                      \
+      v_ahead(v + i), v_ahead(g + i), v_ahead(dy + i);                                                     \
+      vr gate = GET(g + i, left), f = FUNCTION(act##_value)(gate, a, b), d = GET(dy + i, left);            \
+      vr dvalue = d * f, dgate = FUNCTION(act##_grad)(gate, d * GET(v + i, left), a, b);                   \
+      PUT(dv + i, dvalue, left, stream);                                                                   \
+      PUT(dg + i, dgate, left, stream);                                                                    \
+    });                                                                                                    \
   }
 
 #define EACH_ACTIVATION(X) X(silu) X(sigmoid) X(relu) X(gelu) X(gelu_tanh) X(identity)
