@@ -36,10 +36,9 @@ static const struct {
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
-static const mix mixes[] = {
-    {"f32", AMBI_F32, AMBI_F32, AMBI_NONE, 0, 0},    {"f16", AMBI_F16, AMBI_F16, AMBI_NONE, 0, 0},
-    {"bf16", AMBI_BF16, AMBI_BF16, AMBI_NONE, 0, 0}, {"f64", AMBI_F64, AMBI_F64, AMBI_NONE, 0, 0},
-    {"mixed", AMBI_BF16, AMBI_F32, AMBI_F32, 0, 0},  {"any", AMBI_F32, AMBI_F32, AMBI_NONE, 1, 0}};
+static const mix mixes[] = {{"f32", AMBI_F32, AMBI_F32, AMBI_NONE, 0},    {"f16", AMBI_F16, AMBI_F16, AMBI_NONE, 0},
+                            {"bf16", AMBI_BF16, AMBI_BF16, AMBI_NONE, 0}, {"f64", AMBI_F64, AMBI_F64, AMBI_NONE, 0},
+                            {"mixed", AMBI_BF16, AMBI_F32, AMBI_F32, 0},  {"any", AMBI_F32, AMBI_F32, AMBI_NONE, 1}};
 enum { F32_MIX = 0, BF16_MIX = 2, MIXES = sizeof mixes / sizeof *mixes };
 
 /* ---- devices -------------------------------------------------------------------------------------- */

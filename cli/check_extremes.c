@@ -88,18 +88,17 @@ static void put_rows(const char *text, uint64_t rows, char *out, size_t n) {
 
 static void past_cache(group *g, const char *text, const mix *m) {
   checker *ck = g->ck;
-  mix forward = *m;
   trial t;
   char err[400];
-  forward.forward = 1;
-  ambi_status s = trial_make(&ck->ref, text, &forward, (uint64_t)ck->seed, -1, 0, &t, err, sizeof err);
+  ambi_status s = trial_make(&ck->ref, text, m, (uint64_t)ck->seed, -1, 0, &t, err, sizeof err);
   int all = ck->exhaustive || t.op.kind == AMBI_UNARY; /* the others share most of its stores: one instruction set */
   if (s != AMBI_OK) group_fail(g, text, "", "%s: %s", ambi_status_name(s), err);
-  for (int i = 0; s == AMBI_OK && i < (all ? ck->target_count : 1); i++) {
-    probe p = {g, &ck->targets[i], &t, AMBI_FORWARD};
-    exec e = prepare(&p, PADDED); /* rows begin at every alignment */
-    finish(&p, &e, "padded, larger than the cache");
-  }
+  for (int i = 0; s == AMBI_OK && i < (all ? ck->target_count : 1); i++)
+    for (int pass = 0; pass <= (t.differentiable != 0); pass++) {
+      probe p = {g, &ck->targets[i], &t, (ambi_pass)pass};
+      exec e = prepare(&p, PADDED); /* rows begin at every alignment */
+      finish(&p, &e, "padded, larger than the cache");
+    }
   trial_free(&t);
 }
 

@@ -112,7 +112,7 @@ static void check_input(group *g, const trial *t, int slot, uint32_t *proven) {
 }
 
 void check_differences(group *g, const char *text, uint32_t *proven) {
-  static const mix f64 = {"f64", AMBI_F64, AMBI_F64, AMBI_NONE, 0, 0};
+  static const mix f64 = {"f64", AMBI_F64, AMBI_F64, AMBI_NONE, 0};
   trial t;
   char err[400];
   checker *ck = g->ck;

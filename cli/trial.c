@@ -193,7 +193,6 @@ ambi_status trial_make(const target *ref, const char *text, const mix *m, uint64
   if (case_parse(text, AMBI_NONE, &t->op, err, n) || case_parse(text, AMBI_F64, &said, err, n)) return AMBI_INVALID;
   t->info = ambi_op_get_info(t->op.kind);
   find_slots(t, &said);
-  if (m->forward) t->differentiable = 0;
   choose_dtypes(t, m, &r, &said);
   ambi_status s = infer_outputs(ref, t, m, &r);
   if (s != AMBI_OK) return snprintf(err, n, "%s", ambi_error()), s;

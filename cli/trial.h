@@ -11,7 +11,6 @@ typedef struct {
   ambi_dtype parameter;  /* the other inputs                                                           */
   ambi_dtype gradient;   /* of inputs; AMBI_NONE: as the input                                         */
   int any;               /* 1: every slot and every gradient draws its own                             */
-  int forward;           /* 1: as if the op had no backward pass                                       */
 } mix;
 
 typedef struct {

@@ -137,8 +137,7 @@ static void try_case(const target *dev, const target *ref, const char *text, con
 }
 
 int main(void) {
-  static const mix f64 = {"f64", AMBI_F64, AMBI_F64, AMBI_NONE, 0, 0},
-                   f32 = {"f32", AMBI_F32, AMBI_F32, AMBI_NONE, 0, 0};
+  static const mix f64 = {"f64", AMBI_F64, AMBI_F64, AMBI_NONE, 0}, f32 = {"f32", AMBI_F32, AMBI_F32, AMBI_NONE, 0};
   target ref, cpu;
   if (target_open("ref", NULL, 0, &ref) || target_open("cpu", NULL, 2, &cpu)) return puts(ambi_error()), 1;
   for (int i = 0; i < CASES; i++) {
