@@ -31,6 +31,11 @@ typedef union {
   uint8_t b;
 } stored;
 
+/* As an integer of a type that ends at low and high. */
+static int64_t within(double x, int64_t low, int64_t high) {
+  return x >= (double)high ? high : x > (double)low ? (int64_t)x : low;
+}
+
 #define CONVERT(name, from, to)                                  \
   static double load_##name(stored v) { return (double)(from); } \
   static void save_##name(stored *v, double x) { to; }
@@ -38,9 +43,9 @@ CONVERT(f32, v.f, v->f = (float)x)
 CONVERT(f16, f16_to_f32(v.h), v->h = f32_to_f16(f64_to_odd_f32(x)))
 CONVERT(bf16, bf16_to_f32(v.h), v->h = f32_to_bf16(f64_to_odd_f32(x)))
 CONVERT(f64, v.d, v->d = x)
-CONVERT(i32, v.i, v->i = (int32_t)x)
-CONVERT(i64, v.l, v->l = (int64_t)x)
-CONVERT(u8, v.b, v->b = (uint8_t)x)
+CONVERT(i32, v.i, v->i = (int32_t)within(x, INT32_MIN, INT32_MAX))
+CONVERT(i64, v.l, v->l = within(x, INT64_MIN, INT64_MAX))
+CONVERT(u8, v.b, v->b = (uint8_t)within(x, 0, UINT8_MAX))
 
 static const struct {
   double (*load)(stored v);
