@@ -9,7 +9,7 @@
 #include "case.h"
 #include "values.h"
 
-enum { TILE = 65536, MIN_RUNS = 5, MAX_RUNS = 1000, MAX_SETS = 1 << 22 };
+enum { TILE = 65536, MIN_RUNS = 5, MAX_RUNS = 1000, MAX_SETS = 1 << 22, STREAMS = 4 };
 
 typedef struct {
   ambi_plan *plan;
@@ -19,6 +19,9 @@ typedef struct {
   uint64_t at[AMBI_SLOTS]; /* bytes from the start of a set                                      */
   uint64_t set_bytes;
   int sets, next;
+  int streams; /* that runs take turns with in a graph; 1: all on the target's own */
+  ambi_stream *stream[STREAMS];
+  ambi_event *event[STREAMS];
 } layout;
 
 static void give_up(bench_case *c, ambi_status s, const char *why) {
@@ -91,6 +94,7 @@ static int lay_out(bench_session *s, bench_case *c, layout *l) {
   }
   uint64_t sets = l->set_bytes ? s->rotate / l->set_bytes + 1 : 1;
   l->sets = (int)(sets < MAX_SETS ? sets : MAX_SETS);
+  if (l->sets > STREAMS) l->sets -= l->sets % STREAMS; /* a set is always on the same stream */
   uint64_t total = l->set_bytes * (uint64_t)l->sets + l->info.workspace + 256;
   if (total <= s->capacity) return 0;
   if (s->memory.data) ambi_free(s->target->dev, s->memory);
@@ -140,19 +144,60 @@ static int fill_slot(bench_session *s, bench_case *c, const layout *l, int slot)
 
 /* ---- time ----------------------------------------------------------------------------------------------- */
 
+/* ---- several streams: runs are independent of each other, and small ones need not wait for each other ----- */
+
+static ambi_status open_streams(bench_session *s, const bench_case *c, layout *l) {
+  ambi_status status = AMBI_OK;
+  l->streams = 1;
+  if (!(c->flags & BENCH_STREAMS) || l->info.workspace || l->sets <= STREAMS) return AMBI_OK;
+  for (int i = 1; i < STREAMS && status == AMBI_OK; i++)
+    status = ambi_stream_create(s->target->dev, NULL, &l->stream[i]);
+  for (int i = 0; i < STREAMS && status == AMBI_OK; i++) status = ambi_event_create(s->target->dev, &l->event[i]);
+  if (status == AMBI_OK) l->streams = STREAMS;
+  return status;
+}
+
+static void close_streams(layout *l) {
+  for (int i = 0; i < STREAMS; i++) {
+    if (l->event[i]) ambi_event_destroy(l->event[i]);
+    if (l->stream[i]) ambi_stream_destroy(l->stream[i]);
+  }
+}
+
+/* All streams begin after what the target's was given so far .. */
+static ambi_status fork_streams(bench_session *s, layout *l) {
+  ambi_status status = l->streams > 1 ? ambi_event_record(l->event[0], s->target->stream) : AMBI_OK;
+  for (int i = 1; i < l->streams && status == AMBI_OK; i++) status = ambi_stream_wait_event(l->stream[i], l->event[0]);
+  return status;
+}
+
+/* .. and it goes on after all of them. */
+static ambi_status join_streams(bench_session *s, layout *l) {
+  ambi_status status = AMBI_OK;
+  for (int i = 1; i < l->streams && status == AMBI_OK; i++) {
+    status = ambi_event_record(l->event[i], l->stream[i]);
+    if (status == AMBI_OK) status = ambi_stream_wait_event(s->target->stream, l->event[i]);
+  }
+  return status;
+}
+
+static ambi_stream *stream_of(const bench_session *s, const layout *l, int run) {
+  return run % l->streams ? l->stream[run % l->streams] : s->target->stream;
+}
+
 /* `batch` runs, each on the next set. */
 static ambi_status start_runs(bench_session *s, layout *l, int batch) {
   ambi_buf workspace = place(s, l->set_bytes * (uint64_t)l->sets);
-  ambi_status status = AMBI_OK;
+  ambi_status status = fork_streams(s, l);
   ambi_buf slots[AMBI_SLOTS] = {{0}};
   for (int b = 0; b < batch && status == AMBI_OK; b++) {
     uint64_t base = l->set_bytes * (uint64_t)(l->next++ % l->sets);
     for (int i = 0; i < AMBI_SLOTS && (b == 0 || l->sets > 1); i++) {
       if (used(l, i)) slots[i] = place(s, base + l->at[l->home[i]]);
     }
-    status = ambi_run(l->plan, s->target->stream, slots, AMBI_SLOTS, workspace);
+    status = ambi_run(l->plan, stream_of(s, l, b), slots, AMBI_SLOTS, workspace);
   }
-  return status;
+  return status == AMBI_OK ? join_streams(s, l) : status;
 }
 
 /* The same as a graph, where the device has them: what is timed then is the device alone, not the calls. */
@@ -193,6 +238,7 @@ static void measure(bench_session *s, bench_case *c, layout *l) {
   if (warm < 0) return;
   int batch = warm < least ? (int)ceil(least / fmax(warm, 1e-8)) : 1, many = (int)ceil(fmin(5e-3 / warm, 500));
   int turns = many > l->sets ? many : l->sets < 64 ? l->sets : 64;
+  turns += l->streams - 1 - (turns - 1) % l->streams; /* the next batch begins on the first stream again */
   ambi_graph *graph = record_runs(s, c, l, turns);
   if (c->status != AMBI_OK) return;
   if (graph) batch = turns;
@@ -218,7 +264,12 @@ void bench_run(bench_session *s, bench_case *c) {
     for (int i = 0; i < AMBI_SLOTS && c->status == AMBI_OK; i++) {
       if (used(&l, i) && l.home[i] == i) fill_slot(s, c, &l, i);
     }
+    ambi_status opened = c->status == AMBI_OK ? open_streams(s, c, &l) : AMBI_OK;
+    if (opened != AMBI_OK) give_up(c, opened, ambi_error());
     if (c->status == AMBI_OK) measure(s, c, &l);
+    if (l.streams > 1)
+      snprintf(c->kernel + strlen(c->kernel), sizeof c->kernel - strlen(c->kernel), ", %d streams", STREAMS);
+    close_streams(&l);
   }
   if (l.plan) ambi_plan_destroy(l.plan);
 }
