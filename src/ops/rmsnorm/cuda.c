@@ -9,7 +9,13 @@ extern const char rmsnorm_cu[];
 
 enum { EACH = 16, SHORT = 2048 }; /* values of a row to a thread; bytes of a row that a warp may have alone */
 /* Threads of a multiprocessor whose rows go straight to registers, and whose rows wait in shared memory */
-enum { FORWARD_DIRECT = 1536, BACKWARD_DIRECT = 512, FORWARD_QUEUED = 1024, BACKWARD_QUEUED = 768 };
+enum {
+  FORWARD_DIRECT = 1024,
+  FORWARD_DIRECT_16 = 1536,
+  BACKWARD_DIRECT = 512,
+  FORWARD_QUEUED = 1024,
+  BACKWARD_QUEUED = 768
+};
 
 static void plan_backward(cuda_plan *k, row_split r) {
   bool wants_dw = writes_slot(k->p, AMBI_GRAD(W));
@@ -34,7 +40,8 @@ static row_wishes wishes_of(const cuda_plan *k, bool backward) {
   bool direct = cuda_rows_are_even(k, AMBI_BIT(RSTD)) && !brief;
   if (!direct) w.queued = AMBI_BIT(DY) | (summed ? AMBI_BIT(SUM) : AMBI_BIT(X) | AMBI_BIT(RESIDUAL));
   w.registers = direct && !backward ? 4 * EACH : 2 * EACH;
-  w.resident = direct ? backward ? BACKWARD_DIRECT : FORWARD_DIRECT : backward ? BACKWARD_QUEUED : FORWARD_QUEUED;
+  int forward = !direct ? FORWARD_QUEUED : dtype_bytes(k->p->t[X].dtype) == 2 ? FORWARD_DIRECT_16 : FORWARD_DIRECT;
+  w.resident = !backward ? forward : direct ? BACKWARD_DIRECT : BACKWARD_QUEUED;
   return w;
 }
 
