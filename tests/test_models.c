@@ -501,7 +501,15 @@ static void test_refused(void) {
 const char *__asan_default_options(void);
 const char *__asan_default_options(void) { return "allocator_may_return_null=1"; }
 
+/* One batch learnt by heart on another device: test_models --device cuda:0 */
+static int test_device(const char *name) {
+  if (CHECK_OK(ambi_device_open(name, NULL, &devices[2]))) test_overfit();
+  if (devices[2]) ambi_device_close(devices[2]);
+  return test_done();
+}
+
 int main(int argc, char **argv) {
+  if (argc > 2 && strcmp(argv[1], "--device") == 0) return test_device(argv[2]);
   const int quick = argc > 1 && strcmp(argv[1], "--quick") == 0; /* under emulators and sanitizers */
   for (int i = 1; i <= 2; i++) {
     const ambi_device_options o = {.threads = i};
