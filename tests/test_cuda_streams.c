@@ -14,17 +14,27 @@ static char cache[64] = "/tmp/ambi-cache-XXXXXX";
 
 /* ---- the driver, as a program beside ambi would call it -------------------------------------------------------------
  */
-#define DRIVER(F)                                                                                                 \
-  F(cuInit, (unsigned))                                                                                           \
-  F(cuDevicePrimaryCtxRetain, (void **, int))                                                                     \
-  F(cuDevicePrimaryCtxRelease_v2, (int)) F(cuCtxCreate_v2, (void **, unsigned, int)) F(cuCtxDestroy_v2, (void *)) \
-      F(cuCtxSetCurrent, (void *)) F(cuCtxGetCurrent, (void **)) F(cuCtxPushCurrent_v2, (void *))                 \
-          F(cuCtxPopCurrent_v2, (void **)) F(cuStreamCreate, (void **, unsigned)) F(cuStreamDestroy_v2, (void *)) \
-              F(cuStreamQuery, (void *)) F(cuStreamBeginCapture_v2, (void *, int))                                \
-                  F(cuStreamEndCapture, (void *, void **))                                                        \
-                      F(cuGraphInstantiateWithFlags, (void **, void *, unsigned long long))                       \
-                          F(cuGraphLaunch, (void *, void *)) F(cuGraphExecDestroy, (void *))                      \
-                              F(cuGraphDestroy, (void *))
+/* clang-format off */
+#define DRIVER(F)                                                       \
+  F(cuInit, (unsigned))                                                 \
+  F(cuDevicePrimaryCtxRetain, (void **, int))                           \
+  F(cuDevicePrimaryCtxRelease_v2, (int))                                \
+  F(cuCtxCreate_v2, (void **, unsigned, int))                           \
+  F(cuCtxDestroy_v2, (void *))                                          \
+  F(cuCtxSetCurrent, (void *))                                          \
+  F(cuCtxGetCurrent, (void **))                                         \
+  F(cuCtxPushCurrent_v2, (void *))                                      \
+  F(cuCtxPopCurrent_v2, (void **))                                      \
+  F(cuStreamCreate, (void **, unsigned))                                \
+  F(cuStreamDestroy_v2, (void *))                                       \
+  F(cuStreamQuery, (void *))                                            \
+  F(cuStreamBeginCapture_v2, (void *, int))                             \
+  F(cuStreamEndCapture, (void *, void **))                              \
+  F(cuGraphInstantiateWithFlags, (void **, void *, unsigned long long)) \
+  F(cuGraphLaunch, (void *, void *))                                    \
+  F(cuGraphExecDestroy, (void *))                                       \
+  F(cuGraphDestroy, (void *))
+/* clang-format on */
 #define DECLARE(name, args) static int(*name) args;
 DRIVER(DECLARE)
 static long (*fakecuda_live)(const char *);
