@@ -15,31 +15,35 @@
 #define LANES_UNROLL
 #endif
 
-/* A loop over n elements, a vector at a time: the body sees the index i and how many elements are `left` to it. Written
- * twice, so that whole vectors are handled without asking; once where code is to be small.                          */
+/* A loop over n elements, `step` (a vector, or two) at a time: the body sees the index i and how many elements are
+ * `left` to it. Written twice, so that whole steps are handled without asking; once where code is to be small.      */
 #if defined(AMBI_COMPACT)
-#define FOR_LANES(i, n, ...)                        \
-  do                                                \
-    for (int64_t i = 0; i < (n); i += VL) {         \
-      const int64_t left = (n)-i < VL ? (n)-i : VL; \
-      __VA_ARGS__                                   \
-    }                                               \
+#define FOR_STEPS(step, i, n, ...)                          \
+  do                                                        \
+    for (int64_t i = 0; i < (n); i += (step)) {             \
+      const int64_t left = (n)-i < (step) ? (n)-i : (step); \
+      __VA_ARGS__                                           \
+    }                                                       \
   while (0)
 #else
-#define FOR_LANES(i, n, ...)         \
-  do {                               \
-    int64_t i = 0;                   \
-    LANES_UNROLL                     \
-    for (; i + VL <= (n); i += VL) { \
-      const int64_t left = VL;       \
-      __VA_ARGS__                    \
-    }                                \
-    if (i < (n)) {                   \
-      const int64_t left = (n)-i;    \
-      __VA_ARGS__                    \
-    }                                \
+#define FOR_STEPS(step, i, n, ...)           \
+  do {                                       \
+    int64_t i = 0;                           \
+    LANES_UNROLL                             \
+    for (; i + (step) <= (n); i += (step)) { \
+      const int64_t left = (step);           \
+      __VA_ARGS__                            \
+    }                                        \
+    if (i < (n)) {                           \
+      const int64_t left = (n)-i;            \
+      __VA_ARGS__                            \
+    }                                        \
   } while (0)
 #endif
+#define FOR_LANES(i, n, ...) FOR_STEPS(VL, i, n, __VA_ARGS__)
+
+/* A statement for each half of a step: one for reals, two for bf16s (see below). */
+#define EACH_HALF(halves) _Pragma("GCC unroll 2") for (int half = 0; half < (halves); half++)
 
 /* Asks for what lies a little further along: hardware alone does not keep wide vectors fed from memory. */
 enum { AHEAD = 2048 }; /* bytes */
@@ -138,6 +142,44 @@ static inline void bf16_store_past(uint16_t *p, vh h, int64_t left, bool stream)
 
 static inline void bf16_put_past(uint16_t *p, vr v, int64_t left, bool stream) {
   bf16_store_past(p, bf16_of_bf16s(v), left, stream);
+}
+
+/* ---- two vectors of bf16s at once ----------------------------------------------------------------------------
+ * 2 VL bf16s in a register are VL pairs: half 0 are those of even index, half 1 the others, and each half is one
+ * instruction away from being reals. Where the order of elements does not matter, that is the cheapest way.        */
+typedef uint32_t vu_loose __attribute__((vector_size(VBYTES), aligned(2), may_alias));
+
+#if defined(AMBI_ISA_avx512)
+static inline vu pairs_load_n(const uint16_t *p, int64_t n) {
+  return (vu)_mm512_maskz_loadu_epi16((__mmask32)((1u << n) - 1), p);
+}
+static inline void pairs_store_n(uint16_t *p, vu v, int64_t n) {
+  _mm512_mask_storeu_epi16(p, (__mmask32)((1u << n) - 1), (__m512i)v);
+}
+#else
+static __attribute__((noinline, unused)) vu pairs_load_n(const uint16_t *p, int64_t n) {
+  vu v = {0};
+  memcpy(&v, p, (size_t)n * sizeof *p);
+  return v;
+}
+static __attribute__((noinline, unused)) void pairs_store_n(uint16_t *p, vu v, int64_t n) {
+  memcpy(p, &v, (size_t)n * sizeof *p);
+}
+#endif
+
+static inline vr bf16_half(const uint16_t *p, int half, int64_t left) {
+  vu pairs = left >= 2 * VL ? (vu) * (const vu_loose *)p : pairs_load_n(p, left);
+  return (vr)(half ? pairs & 0xffff0000 : pairs << 16);
+}
+
+static inline void bf16_put_halves(uint16_t *p, const vr v[2], int64_t left, bool stream) {
+  vu pairs = (bf16_rounded(v[0]) >> 16) | (bf16_rounded(v[1]) & 0xffff0000);
+  if (stream && left >= 2 * VL)
+    v_stream((real *)(void *)p, (vr)pairs);
+  else if (left >= 2 * VL)
+    *(vu_loose *)p = pairs;
+  else
+    pairs_store_n(p, pairs, left);
 }
 #endif
 

@@ -43,26 +43,49 @@ static inline vr half_logit_cubic(vr x, double p, double q) {
   return v * (K(1.4426950408889634 * p) + K(1.4426950408889634 * q) * v * v);
 }
 
-/* 2^-f, 0 <= f <= 1: degree 3, 2^-13.7. */
+/* 2^-f, 0 <= f <= 1: degree 3, 2^-13.7, and degree 4, 2^-18.6. */
 static inline vr half_pow2_minus(vr f) {
   return K(0.999925218690341841) +
          f * (K(-0.691020711027955522) + f * (K(0.230070365429267536) - f * K(0.0390122637464829336)));
 }
+static inline vr half_pow2_minus_fine(vr f) {
+  return K(0.9999974066352304) +
+         f * (K(-0.6930302009174757) +
+              f * (K(0.23934107335616983) + f * (K(-0.05307406661797726) + f * K(0.00676708422643754))));
+}
 
-/* k / (1 + 2^-y) = k c / (c + p), c = 2^n, p = 2^-f */
+/* a c, given also `whole` = c: with AVX-512 as good as c itself, however small */
+static inline vr half_scale(vr a, vr whole, pow2 c) {
+#if defined(AMBI_ISA_avx512)
+  (void)c;
+  return a * whole;
+#else
+  (void)whole;
+  return v_times(a * c.p, c);
+#endif
+}
+
+/* k / (1 + 2^-y) = k c / d, d = c + p, c = 2^n, p = 2^-f */
 static inline vr half_gate(vr k, vr y) {
   pow2 c;
-  const vr f = half_split(y, &c);
-  return v_times(v_rough_ratio(k, v_times(c.p, c) + half_pow2_minus(f)) * c.p, c);
+  const vr f = half_split(y, &c), whole = v_times(c.p, c), d = whole + half_pow2_minus(f);
+  return half_scale(k * v_rough_inverse(d), whole, c);
 }
 static inline vr half_sigmoid(vr t) { return half_gate(K(1.0), half_logit(t)); }
 
-/* k s (1 + g (1 - s)), s = c u, 1 - s = p u, u = 1 / (c + p). The sum has a root, so its terms need more digits than
- * the result: p = 2^(1-f) / 2 to 2^-18.6. */
+/* k s (1 + g (1 - s)), s = c / d, 1 - s = p / d. The sum has a root, so its terms need more digits than the result. */
 static inline vr half_gate_grad(vr k, vr g, vr y) {
   pow2 c;
-  const vr f = half_split(y, &c), p = K(0.5) * half_pow2(K(1.0) - f), u = v_ratio(K(1.0), v_times(c.p, c) + p);
-  return v_times(k * u * (K(1.0) + m_clamp(g, K(-1e30), K(150.0)) * (p * u)) * c.p, c);
+  const vr f = half_split(y, &c), whole = v_times(c.p, c), p = half_pow2_minus_fine(f), d = whole + p;
+  const vr sum = K(1.0) + m_clamp(g, K(-1e30), K(150.0)) * (p * v_ratio(K(1.0), d));
+  return half_scale(k * v_rough_inverse(d) * sum, whole, c);
+}
+
+/* half_gate in the steps of half_gate_grad: a kernel that needs both takes them once. */
+static inline vr half_gate_beside_grad(vr k, vr y) {
+  pow2 c;
+  const vr f = half_split(y, &c), whole = v_times(c.p, c), d = whole + half_pow2_minus_fine(f);
+  return half_scale(k * v_rough_inverse(d), whole, c);
 }
 
 /* max(t, 0) + log(1 + e), e = e^-|t|: e q(e - 1/2), 2^-16.9. */

@@ -158,12 +158,12 @@ static inline vr v_ratio(vr a, vr b) {
 #endif
 }
 
-/* The same to 2^-14. */
-static inline vr v_rough_ratio(vr a, vr b) {
+/* 1 / b to 2^-14, b likewise. */
+static inline vr v_rough_inverse(vr b) {
 #if defined(AMBI_ISA_avx512) && AMBI_REAL == 32
-  return a * _mm512_rcp14_ps(b);
+  return _mm512_rcp14_ps(b);
 #else
-  return a / b;
+  return K(1.0) / b;
 #endif
 }
 

@@ -7,30 +7,35 @@ enum { V = AMBI_GATED_V, G = AMBI_GATED_G, Y = AMBI_GATED_Y };
 enum { DV = AMBI_GRAD(V), DG = AMBI_GRAD(G), DY = AMBI_GRAD(Y) };
 
 /* y = v act(g);   dv = dy act(g), dg = dy v act'(g)
- * STORED, GET and PUT: what lies in memory and how a vector of it is read and written. */
-#define LOOPS(act)                                                                                         \
-  static void FUNCTION(act##_forward)(const void *const *in, void *const *out, int64_t n, const real *ab,  \
-                                      bool stream) {                                                       \
-    const STORED *v = in[0], *g = in[1];                                                                   \
-    STORED *y = out[0];                                                                                    \
-    vr a = v_splat(ab[0]), b = v_splat(ab[1]);                                                             \
-    FOR_LANES(i, n, {                                                                                      \
-      v_ahead(v + i), v_ahead(g + i);                                                                      \
-      PUT(y + i, FUNCTION(act##_value)(GET(g + i, left), a, b) * GET(v + i, left), left, stream);          \
-    });                                                                                                    \
-  }                                                                                                        \
-  static void FUNCTION(act##_backward)(const void *const *in, void *const *out, int64_t n, const real *ab, \
-                                       bool stream) {                                                      \
-    const STORED *v = in[0], *g = in[1], *dy = in[2];                                                      \
-    STORED *dv = out[0], *dg = out[1];                                                                     \
-    vr a = v_splat(ab[0]), b = v_splat(ab[1]);                                                             \
-    FOR_LANES(i, n, {                                                                                      \
-      v_ahead(v + i), v_ahead(g + i), v_ahead(dy + i);                                                     \
-      vr gate = GET(g + i, left), f = FUNCTION(act##_value)(gate, a, b), d = GET(dy + i, left);            \
-      vr dvalue = d * f, dgate = FUNCTION(act##_grad)(gate, d * GET(v + i, left), a, b);                   \
-      PUT(dv + i, dvalue, left, stream);                                                                   \
-      PUT(dg + i, dgate, left, stream);                                                                    \
-    });                                                                                                    \
+ * STORED: what lies in memory. A step is HALVES vectors: GET reads a half of it, PUT writes them all. */
+#define STEP (HALVES * VL)
+#define FORWARD(act)                                                                                                 \
+  static void LOOP(act##_forward)(const void *const *in, void *const *out, int64_t n, const real *ab, bool stream) { \
+    const STORED *v = in[0], *g = in[1];                                                                             \
+    STORED *to = out[0];                                                                                             \
+    vr a = v_splat(ab[0]), b = v_splat(ab[1]), y[HALVES];                                                            \
+    FOR_STEPS(STEP, i, n, {                                                                                          \
+      v_ahead(v + i), v_ahead(g + i);                                                                                \
+      EACH_HALF(HALVES) y[half] = FUNCTION(act##_value)(GET(g + i), a, b) * GET(v + i);                              \
+      PUT(to + i, y);                                                                                                \
+    });                                                                                                              \
+  }
+
+#define BACKWARD(act)                                                                                                 \
+  static void LOOP(act##_backward)(const void *const *in, void *const *out, int64_t n, const real *ab, bool stream) { \
+    const STORED *v = in[0], *g = in[1], *dy = in[2];                                                                 \
+    STORED *to_v = out[0], *to_g = out[1];                                                                            \
+    vr a = v_splat(ab[0]), b = v_splat(ab[1]), dv[HALVES], dg[HALVES];                                                \
+    FOR_STEPS(STEP, i, n, {                                                                                           \
+      v_ahead(v + i), v_ahead(g + i), v_ahead(dy + i);                                                                \
+      EACH_HALF(HALVES) {                                                                                             \
+        vr gate = GET(g + i), f = FUNCTION(act##_value)(gate, a, b), d = GET(dy + i);                                 \
+        dv[half] = d * f;                                                                                             \
+        dg[half] = FUNCTION(act##_grad)(gate, d * GET(v + i), a, b);                                                  \
+      }                                                                                                               \
+      PUT(to_v + i, dv);                                                                                              \
+      PUT(to_g + i, dg);                                                                                              \
+    });                                                                                                               \
   }
 
 #define EACH_ACTIVATION(X) X(silu) X(sigmoid) X(relu) X(gelu) X(gelu_tanh) X(identity)
@@ -39,38 +44,51 @@ typedef struct {
   pointwise_fn *forward, *backward;
 } loops;
 
-#define TABLE                                                                        \
-  {                                                                                  \
-    [AMBI_SWIGLU] = {FUNCTION(silu_forward), FUNCTION(silu_backward)},               \
-    [AMBI_GLU] = {FUNCTION(sigmoid_forward), FUNCTION(sigmoid_backward)},            \
-    [AMBI_REGLU] = {FUNCTION(relu_forward), FUNCTION(relu_backward)},                \
-    [AMBI_GEGLU] = {FUNCTION(gelu_forward), FUNCTION(gelu_backward)},                \
-    [AMBI_GEGLU_TANH] = {FUNCTION(gelu_tanh_forward), FUNCTION(gelu_tanh_backward)}, \
-    [AMBI_BILINEAR] = {FUNCTION(identity_forward), FUNCTION(identity_backward)},     \
+#define TABLE                                                                \
+  {                                                                          \
+    [AMBI_SWIGLU] = {LOOP(silu_forward), LOOP(silu_backward)},               \
+    [AMBI_GLU] = {LOOP(sigmoid_forward), LOOP(sigmoid_backward)},            \
+    [AMBI_REGLU] = {LOOP(relu_forward), LOOP(relu_backward)},                \
+    [AMBI_GEGLU] = {LOOP(gelu_forward), LOOP(gelu_backward)},                \
+    [AMBI_GEGLU_TANH] = {LOOP(gelu_tanh_forward), LOOP(gelu_tanh_backward)}, \
+    [AMBI_BILINEAR] = {LOOP(identity_forward), LOOP(identity_backward)},     \
   }
 
 /* ---- reals, exact to a few ulp ----------------------------------------------------------------------------- */
 #define FUNCTION(name) name
+#define LOOP(name)     name
 #define STORED         real
-#define GET            v_get
-#define PUT            v_put_past
+#define HALVES         1
+#define GET(p)         v_get(p, left)
+#define PUT(p, v)      v_put_past(p, (v)[0], left, stream)
 #include "backends/cpu/functions.h"
-EACH_ACTIVATION(LOOPS)
+EACH_ACTIVATION(FORWARD)
+EACH_ACTIVATION(BACKWARD)
 static const loops reals[AMBI_GATES] = TABLE;
 #undef FUNCTION
+#undef LOOP
 #undef STORED
+#undef HALVES
 #undef GET
 #undef PUT
 
 /* ---- bf16, exact enough for that ------------------------------------------------------------------------------ */
 #if HAS_BF16S
 #include "backends/cpu/math_half.h"
-#define FUNCTION(name) name##_bf16
+#define LOOP(name)     name##_bf16
 #define STORED         uint16_t
-#define GET            bf16_get
-#define PUT            bf16_put_past
+#define HALVES         2
+#define GET(p)         bf16_half(p, half, left)
+#define PUT(p, v)      bf16_put_halves(p, v, left, stream)
+#define FUNCTION(name) name##_bf16
 #include "backends/cpu/functions.h"
-EACH_ACTIVATION(LOOPS)
+EACH_ACTIVATION(FORWARD)
+#undef FUNCTION
+#undef m_gate
+#define FUNCTION(name) name##_beside_grad_bf16
+#define m_gate         half_gate_beside_grad
+#include "backends/cpu/functions.h"
+EACH_ACTIVATION(BACKWARD)
 static const loops bf16s[AMBI_GATES] = TABLE;
 #else
 static const loops bf16s[AMBI_GATES];

@@ -4,26 +4,29 @@
 
 enum { X = AMBI_UNARY_X, Y = AMBI_UNARY_Y };
 
-/* STORED, GET and PUT: what lies in memory and how a vector of it is read and written. */
+/* STORED: what lies in memory. A step is HALVES vectors: GET reads a half of it, PUT writes them all. */
+#define STEP (HALVES * VL)
 #define LOOPS(name)                                                                                         \
   static void FUNCTION(name##_forward)(const void *const *in, void *const *out, int64_t n, const real *ab,  \
                                        bool stream) {                                                       \
     const STORED *x = in[0];                                                                                \
-    STORED *y = out[0];                                                                                     \
-    vr a = v_splat(ab[0]), b = v_splat(ab[1]);                                                              \
-    FOR_LANES(i, n, {                                                                                       \
+    STORED *to = out[0];                                                                                    \
+    vr a = v_splat(ab[0]), b = v_splat(ab[1]), y[HALVES];                                                   \
+    FOR_STEPS(STEP, i, n, {                                                                                 \
       v_ahead(x + i);                                                                                       \
-      PUT(y + i, FUNCTION(name##_value)(GET(x + i, left), a, b), left, stream);                             \
+      EACH_HALF(HALVES) y[half] = FUNCTION(name##_value)(GET(x + i), a, b);                                 \
+      PUT(to + i, y);                                                                                       \
     });                                                                                                     \
   }                                                                                                         \
   static void FUNCTION(name##_backward)(const void *const *in, void *const *out, int64_t n, const real *ab, \
                                         bool stream) {                                                      \
     const STORED *x = in[0], *dy = in[1];                                                                   \
-    STORED *dx = out[0];                                                                                    \
-    vr a = v_splat(ab[0]), b = v_splat(ab[1]);                                                              \
-    FOR_LANES(i, n, {                                                                                       \
+    STORED *to = out[0];                                                                                    \
+    vr a = v_splat(ab[0]), b = v_splat(ab[1]), dx[HALVES];                                                  \
+    FOR_STEPS(STEP, i, n, {                                                                                 \
       v_ahead(x + i), v_ahead(dy + i);                                                                      \
-      PUT(dx + i, FUNCTION(name##_grad)(GET(x + i, left), GET(dy + i, left), a, b), left, stream);          \
+      EACH_HALF(HALVES) dx[half] = FUNCTION(name##_grad)(GET(x + i), GET(dy + i), a, b);                    \
+      PUT(to + i, dx);                                                                                      \
     });                                                                                                     \
   }
 
@@ -34,8 +37,9 @@ typedef struct {
 /* ---- reals, exact to a few ulp ----------------------------------------------------------------------------- */
 #define FUNCTION(name) name
 #define STORED         real
-#define GET            v_get
-#define PUT            v_put_past
+#define HALVES         1
+#define GET(p)         v_get(p, left)
+#define PUT(p, v)      v_put_past(p, (v)[0], left, stream)
 #include "backends/cpu/functions.h"
 #define UNARY(name, ...) LOOPS(name)
 #include "ops/elementwise.def"
@@ -48,6 +52,7 @@ static const loops reals[AMBI_FUNCTIONS] = {
 };
 #undef FUNCTION
 #undef STORED
+#undef HALVES
 #undef GET
 #undef PUT
 
@@ -56,8 +61,9 @@ static const loops reals[AMBI_FUNCTIONS] = {
 #include "backends/cpu/math_half.h"
 #define FUNCTION(name) name##_bf16
 #define STORED         uint16_t
-#define GET            bf16_get
-#define PUT            bf16_put_past
+#define HALVES         2
+#define GET(p)         bf16_half(p, half, left)
+#define PUT(p, v)      bf16_put_halves(p, v, left, stream)
 #include "backends/cpu/functions.h"
 #define UNARY(name, ...) LOOPS(name)
 #include "ops/elementwise.def"
