@@ -249,6 +249,18 @@ INLINE vr get(int kind, const void *p, int64_t k, int64_t left) {
   return v_get((const real *)p + k, left);
 }
 
+/* The same for a step, which is a vector of reals or two of bf16s (see lanes.h): one half of it, and all of it. */
+INLINE int halves(int kind) { return kind == BF16S ? 2 : 1; }
+
+INLINE vr get_half(int kind, const void *p, int64_t k, int half, int64_t left) {
+#if AMBI_REAL == 32
+  if (!p) __builtin_unreachable();
+  if (kind == BF16S) return bf16_half((const uint16_t *)p + k, half, left);
+#endif
+  (void)half;
+  return get(kind, p, k, left);
+}
+
 /* strip_in for either kind; NULL for a strip that is not there. */
 INLINE const void *view_in(int kind, const strip *s, int64_t i, int64_t n, real *tile) {
   if (!s->at) return NULL;
@@ -266,8 +278,7 @@ INLINE out_view view_out(int kind, const strip *s, int64_t i, real *tile) {
   char *at = strip_at(s, i);
   if (DENSE_ALONE) return (out_view){at, false};
   bool as_it_lies = kind == BF16S || (is_direct(s) && !s->accumulate);
-  bool aligned = (uintptr_t)at % (kind == BF16S ? VBYTES / 2 : VBYTES) == 0;
-  if (as_it_lies && (aligned || !s->stream)) return (out_view){at, s->stream};
+  if (as_it_lies && (!s->stream || (uintptr_t)at % VBYTES == 0)) return (out_view){at, s->stream};
   return (out_view){tile, false};
 }
 
@@ -281,6 +292,32 @@ INLINE void put(int kind, out_view o, int64_t k, vr v, int64_t left) {
 #endif
   (void)kind;
   v_put_past((real *)o.p + k, v, left, o.past);
+}
+
+INLINE void put_halves(int kind, out_view o, int64_t k, const vr *v, int64_t left) {
+#if AMBI_REAL == 32
+  if (!o.p) __builtin_unreachable();
+  if (kind == BF16S) {
+    bf16_put_halves((uint16_t *)o.p + k, v, left, o.past);
+    return;
+  }
+#endif
+  put(kind, o, k, v[0], left);
+}
+
+/* The elements of a half of a step that are there. */
+INLINE int64_t half_left(int kind, int half, int64_t left) { return kind == BF16S ? (left + 1 - half) / 2 : left; }
+
+/* sum[k ..] += a step; sums are reals in their own order. */
+INLINE void add_halves(int kind, real *sum, int64_t k, vr *v, int64_t left) {
+#if AMBI_REAL == 32
+  if (kind == BF16S) {
+    v_zip(v);
+    if (left > VL) v_put(sum + k + VL, v_get(sum + k + VL, left - VL) + v[1], left - VL);
+  }
+#endif
+  (void)kind;
+  v_put(sum + k, v_get(sum + k, left) + v[0], left);
 }
 
 INLINE void view_put(int kind, const strip *s, int64_t i, int64_t n, out_view o) {

@@ -43,7 +43,7 @@
 #define FOR_LANES(i, n, ...) FOR_STEPS(VL, i, n, __VA_ARGS__)
 
 /* A statement for each half of a step: one for reals, two for bf16s (see below). */
-#define EACH_HALF(halves) _Pragma("GCC unroll 2") for (int half = 0; half < (halves); half++)
+#define EACH_HALF(halves) UNROLL for (int half = 0; half < (halves); half++)
 
 /* Asks for what lies a little further along: hardware alone does not keep wide vectors fed from memory. */
 enum { AHEAD = 2048 }; /* bytes */
@@ -171,6 +171,9 @@ static inline vr bf16_half(const uint16_t *p, int half, int64_t left) {
   vu pairs = left >= 2 * VL ? (vu) * (const vu_loose *)p : pairs_load_n(p, left);
   return (vr)(half ? pairs & 0xffff0000 : pairs << 16);
 }
+
+/* v rounded to bf16, as reals; of results of arithmetic on bf16s. */
+static inline vr bf16_round(vr v) { return (vr)(bf16_rounded(v) & 0xffff0000); }
 
 static inline void bf16_put_halves(uint16_t *p, const vr v[2], int64_t left, bool stream) {
   vu pairs = (bf16_rounded(v[0]) >> 16) | (bf16_rounded(v[1]) & 0xffff0000);

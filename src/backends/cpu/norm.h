@@ -51,9 +51,9 @@ INLINE source_view source_in(int kind, const source *s, int64_t i, int64_t n, re
   return (source_view){view_in(kind, &s->x, i, n, tiles[0]), residual};
 }
 
-INLINE vr source_get(int kind, source_view s, int64_t k, int64_t left) {
-  vr x = get(kind, s.x, k, left);
-  return s.residual ? x + get(kind, s.residual, k, left) : x;
+INLINE vr source_half(int kind, source_view s, int64_t k, int half, int64_t left) {
+  vr x = get_half(kind, s.x, k, half, left);
+  return s.residual ? x + get_half(kind, s.residual, k, half, left) : x;
 }
 
 INLINE void source_ahead(int kind, source_view s, int64_t k) {
@@ -67,8 +67,42 @@ static inline strip vector_of(const cpu_call *c, int slot) {
 }
 
 /* v, or `absent` */
-INLINE vr vector_get(int kind, const void *v, real absent, int64_t k, int64_t left) {
-  return v ? get(kind, v, k, left) : v_splat(absent);
+INLINE vr vector_half(int kind, const void *v, real absent, int64_t k, int half, int64_t left) {
+  return v ? get_half(kind, v, k, half, left) : v_splat(absent);
+}
+
+/* ---- rows to come ---------------------------------------------------------------------------------------
+ * Memory should not wait while rows that it has delivered are worked on. So each pass over a row also asks for half
+ * of the row that is its turn after a group, if as much is likely to be there still when it is read.           */
+typedef struct {
+  int64_t first; /* row */
+  int count, kind;
+  int64_t later; /* from a row to the one to ask for; 0: none */
+} row_group;
+
+enum { MOST_LATER = 1 << 17 }; /* bytes of a slot in a group */
+
+typedef struct {
+  const char *x, *residual, *dy;
+  int64_t bytes, cols; /* of an element, 0: do not ask; of a row */
+} later_rows;
+
+static inline bool lies_as_read(const strip *s, int kind) { return !s->at || kind == BF16S || is_direct(s); }
+
+static inline later_rows later_of(const cpu_call *c, const row_group *g, const source *from, const strip *dy) {
+  bool ask = g->later && lies_as_read(&from->x, g->kind) && lies_as_read(&from->residual, g->kind) &&
+             lies_as_read(dy, g->kind);
+  return (later_rows){from->x.at, from->residual.at, dy->at, ask ? dtype_bytes(from->x.dtype) : 0, rows_of(c->p)->cols};
+}
+
+INLINE void soon(const char *row, int64_t at) { __builtin_prefetch(row + at, 0, 2); } /* into the second-level cache */
+
+/* At column k of pass 0 or 1. */
+INLINE void ask_for(const later_rows *l, source_view now, const void *dy, int pass, int64_t k) {
+  int64_t at = (pass * l->cols + k) / 2 * l->bytes;
+  if (now.x) soon(l->x, at);
+  if (now.residual) soon(l->residual, at);
+  if (dy) soon(l->dy, at);
 }
 
 /* ---- out: ds of one row, which is dx and dresidual, each with dsum added ------------------------------ */
@@ -92,10 +126,10 @@ INLINE sink_view sink_out(int kind, const sink *k, int64_t i, int64_t n, real ti
   return (sink_view){dx, view_out(kind, &k->dresidual, i, tiles[1]), view_in(kind, &k->dsum, i, n, tiles[2])};
 }
 
-INLINE void sink_set(int kind, sink_view v, int64_t k, vr ds, int64_t left) {
-  if (v.dsum) ds += get(kind, v.dsum, k, left);
-  if (v.dx.p) put(kind, v.dx, k, ds, left);
-  if (v.dresidual.p) put(kind, v.dresidual, k, ds, left);
+INLINE void sink_set(int kind, sink_view v, int64_t k, vr *ds, int64_t left) {
+  if (v.dsum) EACH_HALF(halves(kind)) ds[half] += get_half(kind, v.dsum, k, half, left);
+  if (v.dx.p) put_halves(kind, v.dx, k, ds, left);
+  if (v.dresidual.p) put_halves(kind, v.dresidual, k, ds, left);
 }
 
 INLINE void sink_put(int kind, const sink *k, int64_t i, int64_t n, sink_view v) {
@@ -103,8 +137,24 @@ INLINE void sink_put(int kind, const sink *k, int64_t i, int64_t n, sink_view v)
   view_put(kind, &k->dresidual, i, n, v.dresidual);
 }
 
+/* ---- a row of backward: what is read and written -------------------------------------------------------- */
+typedef struct {
+  source from;
+  strip dy;
+  sink to;
+  later_rows later;
+} grad_row;
+
+static inline grad_row grad_row_of(const cpu_call *c, const row_group *g, int64_t row, int x, int residual, int sum,
+                                   int y) {
+  source next = source_of(c, row + g->later, x, residual, sum);
+  strip next_dy = row_of(c, AMBI_GRAD(y), row + g->later);
+  return (grad_row){source_of(c, row, x, residual, sum), row_of(c, AMBI_GRAD(y), row),
+                    sink_of(c, row, x, residual, sum), later_of(c, g, &next, &next_dy)};
+}
+
 /* ---- tasks: some rows each, with sums over rows of `summed` columns (0: none) in the workspace -------- */
-typedef void group_fn(const cpu_call *c, int64_t first, int count, int kind, column_sums *sums);
+typedef void group_fn(const cpu_call *c, const row_group *g, column_sums *sums);
 
 /* The kind of element of the rows and of the slots that are (C): `saved` are statistics, which have their own dtype. */
 static inline int norm_kind(const cpu_call *c, uint32_t saved) {
@@ -128,10 +178,11 @@ static inline void norm_rows(const cpu_call *c, int64_t task, int64_t summed, in
     sums = column_sums_at(c->workspace + task * (int64_t)column_sums_bytes(summed), summed);
     column_sums_clear(&sums);
   }
+  bool fits = GROUP * n->cols * (int64_t)sizeof(real) <= MOST_LATER;
   for (int64_t row = task * each; row < end; row += GROUP) {
-    int count = (int)min64(GROUP, end - row);
-    fn(c, row, count, kind, &sums);
-    if (summed) column_sums_rows_done(&sums, count);
+    row_group g = {row, (int)min64(GROUP, end - row), kind, fits && row + 2 * GROUP <= end ? GROUP : 0};
+    fn(c, &g, &sums);
+    if (summed) column_sums_rows_done(&sums, g.count);
   }
   if (summed) column_sums_flush(&sums);
   stream_fence();

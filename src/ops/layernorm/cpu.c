@@ -1,111 +1,155 @@
-/* layernorm on the CPU: a task takes some rows; a row is read again from the cache until its statistics are known.
+/* layernorm on the CPU: a task takes some rows, a few at a time; a row is read twice, the second time from the cache.
  *
- *   forward   pass 1: sum s     pass 2: sum c^2, c = s - m         pass 3: y = c r w + b
- *   backward  pass 1: sum s     pass 2: sum c^2, sum g, sum g c
- *             pass 3: ds = r (g - mean(g) - c r^2 mean(g c)) + dsum;   dw += dy c r;   db += dy
+ *   forward   pass 1: mean, sum c^2, c = s - m                 pass 2: y = c r w + b
+ *   backward  pass 1: mean, sum c^2, sum g, sum g c
+ *             pass 2: ds = r (g - mean(g) - c r^2 mean(g c)) + dsum;   dw += dy c r;   db += dy
  *
- * The variance is that of the centred row: no difference of large squares. A saved mean spares pass 1. */
+ * Pass 1 takes the sums of each tile around the mean of the tile and joins them: no difference of large squares. */
 #include "backends/cpu/norm.h"
 
 enum { X = AMBI_LAYERNORM_X, W = AMBI_LAYERNORM_W, B = AMBI_LAYERNORM_B, RESIDUAL = AMBI_LAYERNORM_RESIDUAL };
 enum { Y = AMBI_LAYERNORM_Y, SUM = AMBI_LAYERNORM_SUM, MEAN = AMBI_LAYERNORM_MEAN, RSTD = AMBI_LAYERNORM_RSTD };
 enum { DW = AMBI_GRAD(W), DB = AMBI_GRAD(B), DY = AMBI_GRAD(Y) };
 
+/* ---- moments: of some elements of a row, how many, their mean, and sums around it ---------------------- */
+typedef struct {
+  real n, mean, cc, g, gc; /* sums of c^2, g and g c, c = s - mean */
+} moments;
+
+static moments join(moments a, moments b) {
+  real n = a.n + b.n, d = b.mean - a.mean, to_a = d * (b.n / n), to_b = d - to_a; /* their means, from the joint one */
+  return (moments){n, a.mean + to_a, a.cc + b.cc + to_a * a.n * d, a.g + b.g,
+                   (a.gc - to_a * a.g) + (b.gc + to_b * b.g)};
+}
+
+/* Pairwise, as sums are (sums.h): partial[k] is that of 2^k tiles. At least one. */
+typedef struct {
+  moments partial[56];
+  uint64_t count;
+} row_moments;
+
+static void row_add(row_moments *r, moments m) {
+  int k = 0;
+  for (uint64_t n = r->count; n & 1; n >>= 1) m = join(r->partial[k++], m);
+  r->partial[k] = m;
+  r->count++;
+}
+
+static moments row_total(const row_moments *r) {
+  uint64_t rest = r->count;
+  moments sum = r->partial[__builtin_ctzll(rest)];
+  while (rest &= rest - 1) sum = join(r->partial[__builtin_ctzll(rest)], sum);
+  return sum;
+}
+
+/* One row on its way in. */
+typedef struct {
+  grad_row row; /* its gradients in backward alone */
+  bool known;   /* the mean was saved */
+  real mean;
+} row_in;
+
 INLINE real sum_tile_of(int kind, source_view from, int64_t n) {
   vr sum[4] = {{0}, {0}, {0}, {0}};
+  const int h = halves(kind);
   int64_t k = 0;
-  for (; k + 4 * VL <= n; k += 4 * VL)
-    for (int j = 0; j < 4; j++) {
-      source_ahead(kind, from, k + j * VL);
-      sum[j] += source_get(kind, from, k + j * VL, VL);
+  for (; k + 4 * VL <= n; k += 4 * VL) UNROLL for (int j = 0; j < 4; j++) {
+      if (j % h == 0) source_ahead(kind, from, k + j * VL);
+      sum[j] += source_half(kind, from, k + j / h * h * VL, j % h, h * VL);
     }
-  for (; k < n; k += VL) sum[0] += source_get(kind, from, k, n - k);
+  for (; k < n; k += h * VL) EACH_HALF(h) sum[half] += source_half(kind, from, k, half, n - k);
   return v_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
-INLINE real mean_of(const cpu_call *c, const source *from, int64_t row, int kind) {
-  int64_t cols = rows_of(c->p)->cols;
-  TILE_OF_REALS s_tiles[2][TILE];
-  if (reads_slot(c->p, MEAN)) return row_get(c, MEAN, row);
-  cascade sum = {.count = 0};
-  for (int64_t i = 0; i < cols; i += TILE) {
-    int64_t n = min64(TILE, cols - i);
-    cascade_add(&sum, sum_tile_of(kind, source_in(kind, from, i, n, s_tiles), n));
-  }
-  return cascade_total(&sum) / (real)cols;
+/* One vector's share of c^2, g, g c. Past the end of the row c is 0, as g is. */
+INLINE void add_products(int kind, source_view from, const void *dy, const void *w, real m, int64_t k, int half,
+                         int64_t left, vr sum[3]) {
+  vr c = source_half(kind, from, k, half, left) - m;
+  if (left < halves(kind) * VL) c = v_first(c, half_left(kind, half, left));
+  sum[0] += c * c;
+  if (!dy) return;
+  vr g = get_half(kind, dy, k, half, left) * vector_half(kind, w, 1, k, half, left);
+  sum[1] += g;
+  sum[2] += g * c;
 }
 
-/* c = s - m, with zeros past the end of the row */
-INLINE vr centred(int kind, source_view from, real m, int64_t k, int64_t left) {
-  vr c = source_get(kind, from, k, left) - m;
-  return left >= VL ? c : v_first(c, left);
+/* Columns [i, i+n) of a row; w as it is there, or NULL. backward: with g */
+INLINE moments moments_tile(int kind, bool backward, const row_in *r, const void *w, int64_t i, int64_t n) {
+  TILE_OF_REALS s_tiles[2][TILE], dy_tile[TILE];
+  source_view from = source_in(kind, &r->row.from, i, n, s_tiles);
+  const void *dy = backward ? view_in(kind, &r->row.dy, i, n, dy_tile) : NULL;
+  const int h = halves(kind), ways = backward ? 2 : 4; /* independent sums: as many as registers allow */
+  real m = r->known ? r->mean : sum_tile_of(kind, from, n) / (real)n;
+  vr sum[4][3] = {{{0}}};
+  int64_t k = 0;
+  for (; k + ways * VL <= n; k += ways * VL) UNROLL for (int j = 0; j < ways; j++) {
+      int64_t at = k + j / h * h * VL;
+      if (j % h == 0) ask_for(&r->row.later, from, dy, 0, i + at);
+      if (j % h == 0 && backward) ahead(kind, dy, at);
+      add_products(kind, from, dy, w, m, at, j % h, h * VL, sum[j]);
+    }
+  for (; k < n; k += h * VL) EACH_HALF(h) add_products(kind, from, dy, w, m, k, half, n - k, sum[half]);
+  vr all[3];
+  UNROLL for (int q = 0; q < 3; q++) all[q] = (sum[0][q] + sum[1][q]) + (sum[2][q] + sum[3][q]);
+  return (moments){(real)n, m, v_sum(all[0]), backward ? v_sum(all[1]) : 0, backward ? v_sum(all[2]) : 0};
 }
 
-static real rstd(const cpu_call *c, const cascade *squares) {
-  return 1 / (real)sqrt((double)(cascade_total(squares) / (real)rows_of(c->p)->cols) + c->p->op.u.layernorm.eps);
+static real rstd(const cpu_call *c, real cc) {
+  return 1 / (real)sqrt((double)(cc / (real)rows_of(c->p)->cols) + c->p->op.u.layernorm.eps);
+}
+
+static row_in row_in_of(const cpu_call *c, const row_group *rows, int64_t row) {
+  bool known = reads_slot(c->p, MEAN);
+  return (row_in){grad_row_of(c, rows, row, X, RESIDUAL, SUM, Y), known, known ? row_get(c, MEAN, row) : 0};
 }
 
 /* ---- forward ---------------------------------------------------------------------------------------- */
-/* sum of c^2 over a tile */
-INLINE real squares_tile(int kind, source_view from, real m, int64_t n) {
-  vr sum[4] = {{0}, {0}, {0}, {0}};
-  int64_t k = 0;
-  for (; k + 4 * VL <= n; k += 4 * VL)
-    for (int j = 0; j < 4; j++) {
-      vr c = source_get(kind, from, k + j * VL, VL) - m;
-      sum[j] += c * c;
-    }
-  for (; k < n; k += VL) {
-    vr c = centred(kind, from, m, k, n - k);
-    sum[0] += c * c;
-  }
-  return v_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
-}
-
 typedef struct {
-  source from;
+  row_in in;
   strip y, sum;
   real m, r;
 } forward_line;
 
-INLINE void find_moments(const cpu_call *c, forward_line *l, int64_t row, int kind) {
-  int64_t cols = rows_of(c->p)->cols;
-  TILE_OF_REALS s_tiles[2][TILE];
-  cascade squares = {.count = 0};
-  l->m = mean_of(c, &l->from, row, kind);
-  for (int64_t i = 0; i < cols; i += TILE) {
-    int64_t n = min64(TILE, cols - i);
-    cascade_add(&squares, squares_tile(kind, source_in(kind, &l->from, i, n, s_tiles), l->m, n));
-  }
-  l->r = rstd(c, &squares);
-  row_put(c, MEAN, row, l->m);
-  row_put(c, RSTD, row, l->r);
-}
-
 /* y = (s - m) r w + b, and s itself, for columns [i, i+n) of one row */
 INLINE void y_tile(const forward_line *l, int kind, const void *w, const void *b, int64_t i, int64_t n) {
   TILE_OF_REALS s_tiles[2][TILE], out_tiles[2][TILE];
-  source_view s = source_in(kind, &l->from, i, n, s_tiles);
+  source_view s = source_in(kind, &l->in.row.from, i, n, s_tiles);
   out_view y = view_out(kind, &l->y, i, out_tiles[0]), sum = sum_out(kind, &l->sum, i, out_tiles[1]);
   real m = l->m, r = l->r;
-  FOR_LANES(k, n, {
-    vr v = source_get(kind, s, k, left), h = (v - m) * r;
-    if (sum.p) put(kind, sum, k, v, left);
-    put(kind, y, k, h * vector_get(kind, w, 1, k, left) + vector_get(kind, b, 0, k, left), left);
+  FOR_STEPS(halves(kind) * VL, k, n, {
+    vr v[2], yk[2];
+    ask_for(&l->in.row.later, s, NULL, 1, i + k);
+    EACH_HALF(halves(kind)) {
+      v[half] = source_half(kind, s, k, half, left);
+      vr wk = vector_half(kind, w, 1, k, half, left), bk = vector_half(kind, b, 0, k, half, left);
+      yk[half] = (v[half] - m) * r * wk + bk;
+    }
+    if (sum.p) put_halves(kind, sum, k, v, left);
+    put_halves(kind, y, k, yk, left);
   });
   view_put(kind, &l->sum, i, n, sum);
   view_put(kind, &l->y, i, n, y);
 }
 
-INLINE void forward_rows(const cpu_call *c, int64_t first, int count, int kind) {
+INLINE void forward_rows(const cpu_call *c, const row_group *rows, int kind) {
   int64_t cols = rows_of(c->p)->cols;
   TILE_OF_REALS w_tile[TILE], b_tile[TILE];
   strip w = vector_of(c, W), b = vector_of(c, B);
   forward_line line[GROUP];
+  int count = rows->count;
   for (int g = 0; g < count; g++) {
-    int64_t row = first + g;
-    line[g] = (forward_line){source_of(c, row, X, RESIDUAL, SUM), row_of(c, Y, row), row_of(c, SUM, row), 0, 0};
-    find_moments(c, &line[g], row, kind);
+    forward_line *l = &line[g];
+    int64_t row = rows->first + g;
+    *l = (forward_line){.in = row_in_of(c, rows, row), .y = row_of(c, Y, row), .sum = row_of(c, SUM, row)};
+    row_moments found;
+    found.count = 0;
+    for (int64_t i = 0; i < cols; i += TILE)
+      row_add(&found, moments_tile(kind, false, &l->in, NULL, i, min64(TILE, cols - i)));
+    moments all = row_total(&found);
+    l->m = all.mean;
+    l->r = rstd(c, all.cc);
+    row_put(c, MEAN, row, l->m);
+    row_put(c, RSTD, row, l->r);
   }
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);
@@ -114,12 +158,12 @@ INLINE void forward_rows(const cpu_call *c, int64_t first, int count, int kind) 
   }
 }
 
-static void forward_group(const cpu_call *c, int64_t first, int count, int kind, column_sums *none) {
+static void forward_group(const cpu_call *c, const row_group *g, column_sums *none) {
   (void)none;
-  if (HAS_BF16S && kind == BF16S)
-    forward_rows(c, first, count, BF16S);
+  if (HAS_BF16S && g->kind == BF16S)
+    forward_rows(c, g, BF16S);
   else
-    forward_rows(c, first, count, REALS);
+    forward_rows(c, g, REALS);
 }
 
 static void forward_task(void *context, int64_t task) {
@@ -132,55 +176,29 @@ static void forward(const cpu_call *c) {
 
 /* ---- backward --------------------------------------------------------------------------------------- */
 typedef struct {
-  source from;
-  strip dy;
-  sink to;
-  cascade cc, g, gc;       /* sums of c^2, g and g c */
-  real m, r, mean_g, pull; /* pull = r^2 mean(g c)   */
+  row_in in;
+  real m, r, mean_g, pull; /* pull = r^2 mean(g c) */
 } backward_line;
 
-/* One vector's share of the sums */
-INLINE void add_products(int kind, source_view from, const void *dy, const void *w, real m, int64_t k, int64_t left,
-                         vr sum[3]) {
-  vr c = centred(kind, from, m, k, left), g = get(kind, dy, k, left) * vector_get(kind, w, 1, k, left);
-  ahead(kind, dy, k);
-  sum[0] += c * c;
-  sum[1] += g;
-  sum[2] += g * c;
-}
-
-INLINE void sums_tile(int kind, backward_line *l, const void *w, int64_t i, int64_t n) {
-  TILE_OF_REALS s_tiles[2][TILE], dy_tile[TILE];
-  source_view from = source_in(kind, &l->from, i, n, s_tiles);
-  const void *dy = view_in(kind, &l->dy, i, n, dy_tile);
-  vr even[3] = {{0}, {0}, {0}}, odd[3] = {{0}, {0}, {0}};
-  int64_t k = 0;
-  for (; k + 2 * VL <= n; k += 2 * VL) {
-    add_products(kind, from, dy, w, l->m, k, VL, even);
-    add_products(kind, from, dy, w, l->m, k + VL, VL, odd);
-  }
-  for (; k < n; k += VL) add_products(kind, from, dy, w, l->m, k, n - k, even);
-  cascade_add(&l->cc, v_sum(even[0] + odd[0]));
-  cascade_add(&l->g, v_sum(even[1] + odd[1]));
-  cascade_add(&l->gc, v_sum(even[2] + odd[2]));
-}
-
 /* What ds needs of each row */
-INLINE void find_factors(const cpu_call *c, backward_line *line, int64_t first, int count, int kind) {
+INLINE void find_factors(const cpu_call *c, backward_line *line, const row_group *rows, int kind) {
   int64_t cols = rows_of(c->p)->cols;
   TILE_OF_REALS w_tile[TILE];
   strip w = vector_of(c, W);
-  for (int g = 0; g < count; g++) line[g].m = mean_of(c, &line[g].from, first + g, kind);
+  row_moments found[GROUP];
+  for (int g = 0; g < rows->count; g++) found[g].count = 0;
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);
     const void *wi = view_in(kind, &w, i, n, w_tile);
-    for (int g = 0; g < count; g++) sums_tile(kind, &line[g], wi, i, n);
+    for (int g = 0; g < rows->count; g++) row_add(&found[g], moments_tile(kind, true, &line[g].in, wi, i, n));
   }
-  for (int g = 0; g < count; g++) {
+  for (int g = 0; g < rows->count; g++) {
     backward_line *l = &line[g];
-    l->r = reads_slot(c->p, RSTD) ? row_get(c, RSTD, first + g) : rstd(c, &l->cc);
-    l->mean_g = cascade_total(&l->g) / (real)cols;
-    l->pull = l->r * l->r * (cascade_total(&l->gc) / (real)cols);
+    moments all = row_total(&found[g]);
+    l->m = all.mean;
+    l->r = reads_slot(c->p, RSTD) ? row_get(c, RSTD, rows->first + g) : rstd(c, all.cc);
+    l->mean_g = all.g / (real)cols;
+    l->pull = l->r * l->r * (all.gc / (real)cols);
   }
 }
 
@@ -188,49 +206,51 @@ INLINE void find_factors(const cpu_call *c, backward_line *line, int64_t first, 
 static int64_t db_column(const problem *p) { return writes_slot(p, DW) ? rows_of(p)->cols : 0; }
 static int64_t summed(const problem *p) { return db_column(p) + (writes_slot(p, DB) ? rows_of(p)->cols : 0); }
 
-static inline void add_lane(real *sum, vr term, int64_t left) { v_put(sum, v_get(sum, left) + term, left); }
-
 /* ds, dw and db for columns [i, i+n) of one row; dw, db NULL: not wanted */
 INLINE void ds_tile(const backward_line *l, int kind, const void *w, real *dw, real *db, int64_t i, int64_t n) {
   TILE_OF_REALS s_tiles[2][TILE], dy_tile[TILE], ds_tiles[3][TILE];
-  source_view s = source_in(kind, &l->from, i, n, s_tiles);
-  const void *dy = view_in(kind, &l->dy, i, n, dy_tile);
-  sink_view out = sink_out(kind, &l->to, i, n, ds_tiles);
+  source_view s = source_in(kind, &l->in.row.from, i, n, s_tiles);
+  const void *dy = view_in(kind, &l->in.row.dy, i, n, dy_tile);
+  sink_view out = sink_out(kind, &l->in.row.to, i, n, ds_tiles);
   real m = l->m, r = l->r, mean_g = l->mean_g, pull = l->pull;
-  FOR_LANES(k, n, {
-    vr g = get(kind, dy, k, left), h = s.x ? source_get(kind, s, k, left) - m : K(0);
-    if (dw) add_lane(dw + k, g * (h * r), left);
-    if (db) add_lane(db + k, g, left);
-    sink_set(kind, out, k, (g * vector_get(kind, w, 1, k, left) - mean_g - h * pull) * r, left);
+  FOR_STEPS(halves(kind) * VL, k, n, {
+    vr dyk[2], dwk[2], ds[2];
+    ask_for(&l->in.row.later, s, dy, 1, i + k);
+    EACH_HALF(halves(kind)) {
+      vr c = s.x ? source_half(kind, s, k, half, left) - m : K(0);
+      dyk[half] = get_half(kind, dy, k, half, left);
+      dwk[half] = dyk[half] * (c * r);
+      ds[half] = (dyk[half] * vector_half(kind, w, 1, k, half, left) - mean_g - c * pull) * r;
+    }
+    if (dw) add_halves(kind, dw, k, dwk, left);
+    if (db) add_halves(kind, db, k, dyk, left);
+    sink_set(kind, out, k, ds, left);
   });
-  sink_put(kind, &l->to, i, n, out);
+  sink_put(kind, &l->in.row.to, i, n, out);
 }
 
-INLINE void backward_rows(const cpu_call *c, int64_t first, int count, int kind, real *dw, real *db) {
+INLINE void backward_rows(const cpu_call *c, const row_group *rows, int kind, real *dw, real *db) {
   int64_t cols = rows_of(c->p)->cols;
   TILE_OF_REALS w_tile[TILE];
   strip w = vector_of(c, W);
   backward_line line[GROUP];
   bool reads_s = reads_slot(c->p, X) || reads_slot(c->p, SUM); /* db alone does not */
-  for (int g = 0; g < count; g++)
-    line[g] = (backward_line){.from = source_of(c, first + g, X, RESIDUAL, SUM),
-                              .dy = row_of(c, DY, first + g),
-                              .to = sink_of(c, first + g, X, RESIDUAL, SUM)};
-  if (reads_s) find_factors(c, line, first, count, kind);
+  for (int g = 0; g < rows->count; g++) line[g] = (backward_line){.in = row_in_of(c, rows, rows->first + g)};
+  if (reads_s) find_factors(c, line, rows, kind);
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);
     const void *wi = view_in(kind, &w, i, n, w_tile);
-    for (int g = 0; g < count; g++) ds_tile(&line[g], kind, wi, dw ? dw + i : NULL, db ? db + i : NULL, i, n);
+    for (int g = 0; g < rows->count; g++) ds_tile(&line[g], kind, wi, dw ? dw + i : NULL, db ? db + i : NULL, i, n);
   }
 }
 
-static void backward_group(const cpu_call *c, int64_t first, int count, int kind, column_sums *sums) {
+static void backward_group(const cpu_call *c, const row_group *g, column_sums *sums) {
   real *dw = writes_slot(c->p, DW) ? sums->block : NULL;
   real *db = writes_slot(c->p, DB) ? sums->block + db_column(c->p) : NULL;
-  if (HAS_BF16S && kind == BF16S)
-    backward_rows(c, first, count, BF16S, dw, db);
+  if (HAS_BF16S && g->kind == BF16S)
+    backward_rows(c, g, BF16S, dw, db);
   else
-    backward_rows(c, first, count, REALS, dw, db);
+    backward_rows(c, g, REALS, dw, db);
 }
 
 static void backward_task(void *context, int64_t task) {

@@ -9,8 +9,8 @@ enum { Y = AMBI_RMSNORM_Y, SUM = AMBI_RMSNORM_SUM, RSTD = AMBI_RMSNORM_RSTD };
 enum { DW = AMBI_GRAD(W), DY = AMBI_GRAD(Y) };
 
 /* w + offset, or 1 */
-INLINE vr weight_get(int kind, const void *w, real offset, int64_t k, int64_t left) {
-  return w ? get(kind, w, k, left) + offset : K(1);
+INLINE vr weight_half(int kind, const void *w, real offset, int64_t k, int half, int64_t left) {
+  return w ? get_half(kind, w, k, half, left) + offset : K(1);
 }
 
 static real rstd(const cpu_call *c, const cascade *squares) {
@@ -18,25 +18,29 @@ static real rstd(const cpu_call *c, const cascade *squares) {
 }
 
 /* ---- forward ---------------------------------------------------------------------------------------- */
-INLINE real squares_tile(int kind, source_view from, int64_t n) {
+INLINE real squares_tile(int kind, source_view from, const later_rows *later, int64_t i, int64_t n) {
   vr sum[4] = {{0}, {0}, {0}, {0}};
+  const int h = halves(kind);
   int64_t k = 0;
   LANES_UNROLL
-  for (; k + 4 * VL <= n; k += 4 * VL)
-    for (int j = 0; j < 4; j++) {
-      vr s = source_get(kind, from, k + j * VL, VL);
-      source_ahead(kind, from, k + j * VL);
+  for (; k + 4 * VL <= n; k += 4 * VL) UNROLL for (int j = 0; j < 4; j++) {
+      vr s = source_half(kind, from, k + j / h * h * VL, j % h, h * VL);
+      if (j % h == 0) source_ahead(kind, from, k + j * VL), ask_for(later, from, NULL, 0, i + k + j * VL);
       sum[j] += s * s;
     }
-  for (; k < n; k += VL) {
-    vr s = source_get(kind, from, k, n - k);
-    sum[0] += s * s;
-  }
+  for (; k < n; k += h * VL) EACH_HALF(h) {
+      vr s = source_half(kind, from, k, half, n - k);
+      sum[half] += s * s;
+    }
   return v_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
 /* As LLaMA: s r rounded to the dtype of x */
-static vr rounded(const cpu_call *c, vr h) {
+INLINE vr rounded(const cpu_call *c, int kind, vr h) {
+#if AMBI_REAL == 32
+  if (kind == BF16S) return bf16_round(h);
+#endif
+  (void)kind;
   TILE_OF_REALS lanes[VBYTES / sizeof(real)];
   v_store(lanes, h);
   round_to(c->p->t[X].dtype, lanes, VL);
@@ -44,19 +48,20 @@ static vr rounded(const cpu_call *c, vr h) {
 }
 
 /* r of one row */
-INLINE real rstd_of(const cpu_call *c, const source *from, int kind) {
+INLINE real rstd_of(const cpu_call *c, const source *from, const later_rows *later, int kind) {
   int64_t cols = rows_of(c->p)->cols;
   TILE_OF_REALS s_tiles[2][TILE];
   cascade squares = {.count = 0};
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);
-    cascade_add(&squares, squares_tile(kind, source_in(kind, from, i, n, s_tiles), n));
+    cascade_add(&squares, squares_tile(kind, source_in(kind, from, i, n, s_tiles), later, i, n));
   }
   return rstd(c, &squares);
 }
 
 typedef struct {
   source from;
+  later_rows later;
   strip y, sum;
   real r;
 } forward_line;
@@ -68,25 +73,36 @@ INLINE void y_tile(const cpu_call *c, const forward_line *l, int kind, const voi
   out_view y = view_out(kind, &l->y, i, out_tiles[0]), sum = sum_out(kind, &l->sum, i, out_tiles[1]);
   real r = l->r, offset = (real)c->p->op.u.rmsnorm.offset;
   bool cast = c->p->op.u.rmsnorm.cast != 0;
-  FOR_LANES(k, n, {
-    vr v = source_get(kind, s, k, left), h = v * r;
-    if (cast) h = rounded(c, h);
-    if (sum.p) put(kind, sum, k, v, left);
-    put(kind, y, k, h * weight_get(kind, w, offset, k, left), left);
+  FOR_STEPS(halves(kind) * VL, k, n, {
+    vr v[2], yk[2];
+    ask_for(&l->later, s, NULL, 1, i + k);
+    EACH_HALF(halves(kind)) {
+      v[half] = source_half(kind, s, k, half, left);
+      vr h = v[half] * r;
+      if (cast) h = rounded(c, kind, h);
+      yk[half] = h * weight_half(kind, w, offset, k, half, left);
+    }
+    if (sum.p) put_halves(kind, sum, k, v, left);
+    put_halves(kind, y, k, yk, left);
   });
   view_put(kind, &l->sum, i, n, sum);
   view_put(kind, &l->y, i, n, y);
 }
 
-INLINE void forward_rows(const cpu_call *c, int64_t first, int count, int kind) {
+INLINE void forward_rows(const cpu_call *c, const row_group *rows, int kind) {
   int64_t cols = rows_of(c->p)->cols;
   TILE_OF_REALS w_tile[TILE];
   strip w = vector_of(c, W);
   forward_line line[GROUP];
+  int count = rows->count;
   for (int g = 0; g < count; g++) {
-    int64_t row = first + g;
-    line[g] = (forward_line){source_of(c, row, X, RESIDUAL, SUM), row_of(c, Y, row), row_of(c, SUM, row), 0};
-    line[g].r = rstd_of(c, &line[g].from, kind);
+    int64_t row = rows->first + g;
+    source next = source_of(c, row + rows->later, X, RESIDUAL, SUM);
+    line[g] = (forward_line){.from = source_of(c, row, X, RESIDUAL, SUM),
+                             .later = later_of(c, rows, &next, &(strip){0}),
+                             .y = row_of(c, Y, row),
+                             .sum = row_of(c, SUM, row)};
+    line[g].r = rstd_of(c, &line[g].from, &line[g].later, kind);
     row_put(c, RSTD, row, line[g].r);
   }
   for (int64_t i = 0; i < cols; i += TILE) {
@@ -96,12 +112,12 @@ INLINE void forward_rows(const cpu_call *c, int64_t first, int count, int kind) 
   }
 }
 
-static void forward_group(const cpu_call *c, int64_t first, int count, int kind, column_sums *none) {
+static void forward_group(const cpu_call *c, const row_group *g, column_sums *none) {
   (void)none;
-  if (HAS_BF16S && kind == BF16S)
-    forward_rows(c, first, count, BF16S);
+  if (HAS_BF16S && g->kind == BF16S)
+    forward_rows(c, g, BF16S);
   else
-    forward_rows(c, first, count, REALS);
+    forward_rows(c, g, REALS);
 }
 
 static void forward_task(void *context, int64_t task) {
@@ -113,89 +129,90 @@ static void forward(const cpu_call *c) {
 }
 
 /* ---- backward --------------------------------------------------------------------------------------- */
-/* adds the sums of s^2 and g s over a tile */
-INLINE void sums_tile(int kind, source_view from, const void *dy, const void *w, real offset, int64_t n,
-                      cascade *squares, cascade *products) {
-  vr ss[2] = {{0}, {0}}, gs[2] = {{0}, {0}};
-  int64_t k = 0;
-  LANES_UNROLL
-  for (; k + 2 * VL <= n; k += 2 * VL)
-    for (int j = 0; j < 2; j++) {
-      vr s = source_get(kind, from, k + j * VL, VL), g = get(kind, dy, k + j * VL, VL);
-      source_ahead(kind, from, k + j * VL);
-      ahead(kind, dy, k + j * VL);
-      ss[j] += s * s;
-      gs[j] += s * (g * weight_get(kind, w, offset, k + j * VL, VL));
-    }
-  for (; k < n; k += VL) {
-    vr s = source_get(kind, from, k, n - k), g = get(kind, dy, k, n - k);
-    ss[0] += s * s;
-    gs[0] += s * (g * weight_get(kind, w, offset, k, n - k));
-  }
-  cascade_add(squares, v_sum(ss[0] + ss[1]));
-  cascade_add(products, v_sum(gs[0] + gs[1]));
-}
-
 typedef struct {
-  source from;
-  strip dy;
-  sink to;
+  grad_row row;
   cascade squares, products;
   real r, pull; /* pull = r^3 mean(g s) */
 } backward_line;
 
+/* adds the sums of s^2 and g s over a tile */
+INLINE void sums_tile(int kind, backward_line *l, const void *w, real offset, int64_t i, int64_t n) {
+  TILE_OF_REALS s_tiles[2][TILE], dy_tile[TILE];
+  source_view from = source_in(kind, &l->row.from, i, n, s_tiles);
+  const void *dy = view_in(kind, &l->row.dy, i, n, dy_tile);
+  vr ss[2] = {{0}, {0}}, gs[2] = {{0}, {0}};
+  const int h = halves(kind);
+  int64_t k = 0;
+  LANES_UNROLL
+  for (; k + 2 * VL <= n; k += 2 * VL) UNROLL for (int j = 0; j < 2; j++) {
+      int64_t at = k + j / h * h * VL;
+      vr s = source_half(kind, from, at, j % h, h * VL), g = get_half(kind, dy, at, j % h, h * VL);
+      if (j % h == 0) source_ahead(kind, from, at), ahead(kind, dy, at), ask_for(&l->row.later, from, dy, 0, i + at);
+      ss[j] += s * s;
+      gs[j] += s * (g * weight_half(kind, w, offset, at, j % h, h * VL));
+    }
+  for (; k < n; k += h * VL) EACH_HALF(h) {
+      vr s = source_half(kind, from, k, half, n - k), g = get_half(kind, dy, k, half, n - k);
+      ss[half] += s * s;
+      gs[half] += s * (g * weight_half(kind, w, offset, k, half, n - k));
+    }
+  cascade_add(&l->squares, v_sum(ss[0] + ss[1]));
+  cascade_add(&l->products, v_sum(gs[0] + gs[1]));
+}
+
 /* ds and dw for columns [i, i+n) of one row; dw NULL: not wanted */
 INLINE void ds_tile(const backward_line *l, int kind, const void *w, real offset, real *dw, int64_t i, int64_t n) {
   TILE_OF_REALS s_tiles[2][TILE], dy_tile[TILE], ds_tiles[3][TILE];
-  source_view s = source_in(kind, &l->from, i, n, s_tiles);
-  const void *dy = view_in(kind, &l->dy, i, n, dy_tile);
-  sink_view out = sink_out(kind, &l->to, i, n, ds_tiles);
+  source_view s = source_in(kind, &l->row.from, i, n, s_tiles);
+  const void *dy = view_in(kind, &l->row.dy, i, n, dy_tile);
+  sink_view out = sink_out(kind, &l->row.to, i, n, ds_tiles);
   real r = l->r, pull = l->pull;
-  FOR_LANES(k, n, {
-    vr v = source_get(kind, s, k, left), g = get(kind, dy, k, left);
-    if (dw) v_put(dw + k, v_get(dw + k, left) + g * (v * r), left);
-    sink_set(kind, out, k, g * weight_get(kind, w, offset, k, left) * r - v * pull, left);
+  FOR_STEPS(halves(kind) * VL, k, n, {
+    vr ds[2], dwk[2];
+    ask_for(&l->row.later, s, dy, 1, i + k);
+    EACH_HALF(halves(kind)) {
+      vr v = source_half(kind, s, k, half, left), g = get_half(kind, dy, k, half, left);
+      dwk[half] = g * (v * r);
+      ds[half] = g * weight_half(kind, w, offset, k, half, left) * r - v * pull;
+    }
+    if (dw) add_halves(kind, dw, k, dwk, left);
+    sink_set(kind, out, k, ds, left);
   });
-  sink_put(kind, &l->to, i, n, out);
+  sink_put(kind, &l->row.to, i, n, out);
 }
 
-INLINE void backward_rows(const cpu_call *c, int64_t first, int count, int kind, real *dw) {
+INLINE void backward_rows(const cpu_call *c, const row_group *rows, int kind, real *dw) {
   int64_t cols = rows_of(c->p)->cols;
-  TILE_OF_REALS w_tile[TILE], s_tiles[2][TILE], dy_tile[TILE];
+  TILE_OF_REALS w_tile[TILE];
   strip w = vector_of(c, W);
   real offset = (real)c->p->op.u.rmsnorm.offset;
   backward_line line[GROUP];
-  for (int g = 0; g < count; g++) {
-    backward_line *l = &line[g];
-    l->from = source_of(c, first + g, X, RESIDUAL, SUM);
-    l->dy = row_of(c, DY, first + g);
-    l->to = sink_of(c, first + g, X, RESIDUAL, SUM);
-    l->squares.count = l->products.count = 0;
+  for (int g = 0; g < rows->count; g++) {
+    line[g].row = grad_row_of(c, rows, rows->first + g, X, RESIDUAL, SUM, Y);
+    line[g].squares.count = line[g].products.count = 0;
   }
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);
     const void *wi = view_in(kind, &w, i, n, w_tile);
-    for (backward_line *l = line; l < line + count; l++)
-      sums_tile(kind, source_in(kind, &l->from, i, n, s_tiles), view_in(kind, &l->dy, i, n, dy_tile), wi, offset, n,
-                &l->squares, &l->products);
+    for (int g = 0; g < rows->count; g++) sums_tile(kind, &line[g], wi, offset, i, n);
   }
-  for (int g = 0; g < count; g++) {
+  for (int g = 0; g < rows->count; g++) {
     backward_line *l = &line[g];
-    l->r = reads_slot(c->p, RSTD) ? row_get(c, RSTD, first + g) : rstd(c, &l->squares);
+    l->r = reads_slot(c->p, RSTD) ? row_get(c, RSTD, rows->first + g) : rstd(c, &l->squares);
     l->pull = l->r * l->r * l->r * (cascade_total(&l->products) / (real)cols);
   }
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);
     const void *wi = view_in(kind, &w, i, n, w_tile);
-    for (int g = 0; g < count; g++) ds_tile(&line[g], kind, wi, offset, dw ? dw + i : NULL, i, n);
+    for (int g = 0; g < rows->count; g++) ds_tile(&line[g], kind, wi, offset, dw ? dw + i : NULL, i, n);
   }
 }
 
-static void backward_group(const cpu_call *c, int64_t first, int count, int kind, column_sums *dw) {
-  if (HAS_BF16S && kind == BF16S)
-    backward_rows(c, first, count, BF16S, dw->block);
+static void backward_group(const cpu_call *c, const row_group *g, column_sums *dw) {
+  if (HAS_BF16S && g->kind == BF16S)
+    backward_rows(c, g, BF16S, dw->block);
   else
-    backward_rows(c, first, count, REALS, dw->block);
+    backward_rows(c, g, REALS, dw->block);
 }
 
 static int64_t summed(const problem *p) { return writes_slot(p, DW) ? rows_of(p)->cols : 0; }

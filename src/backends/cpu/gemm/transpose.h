@@ -3,30 +3,6 @@
 #define AMBI_CPU_TRANSPOSE_H
 #include "backends/cpu/simd.h"
 
-#define LANES (VBYTES * 8 / AMBI_REAL) /* VL, for #if */
-
-/* Loops over registers must be unrolled, or the registers become memory. */
-#if defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
-
-/* a0 b0 a1 b1 .. from the low (or high) halves of a and b */
-#if LANES == 2
-#define ZIP_LOW  0, 2
-#define ZIP_HIGH 1, 3
-#elif LANES == 4
-#define ZIP_LOW  0, 4, 1, 5
-#define ZIP_HIGH 2, 6, 3, 7
-#elif LANES == 8
-#define ZIP_LOW  0, 8, 1, 9, 2, 10, 3, 11
-#define ZIP_HIGH 4, 12, 5, 13, 6, 14, 7, 15
-#else
-#define ZIP_LOW  0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
-#define ZIP_HIGH 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
-#endif
-
 /* Each stage zips row i with row i + VL/2: an index rotates by one bit, so log2(VL) stages exchange row and lane. */
 static inline void v_transpose(vr v[LANES]) {
   vr t[LANES];
