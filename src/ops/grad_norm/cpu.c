@@ -7,7 +7,6 @@ enum { G = AMBI_GRAD_NORM_G, PARTIAL = AMBI_GRAD_NORM_PARTIAL, NORM = AMBI_GRAD_
 enum { SUMSQ = AMBI_GRAD_NORM_SUMSQ, SCALE = AMBI_GRAD_NORM_SCALE, NONFINITE = AMBI_GRAD_NORM_NONFINITE };
 
 /* ---- sums in f64 ------------------------------------------------------------------------------------- */
-enum { LANES = VBYTES / sizeof(real) };
 typedef double vwide __attribute__((vector_size(LANES * sizeof(double)))); /* as many doubles as a vr has reals */
 
 static inline vwide square(vr v) {

@@ -20,7 +20,7 @@ typedef struct {
   int64_t half, width;
 } table;
 
-static int64_t padded(int64_t n) { return ceil_div(n, LANES) * LANES; }
+static int64_t padded(int64_t n) { return ceil_div(n, AT_ONCE) * AT_ONCE; }
 static int64_t width_of(const problem *p) {
   return padded(p->op.u.rope.interleaved ? rope_of(p)->dims : rope_of(p)->dims / 2);
 }
@@ -28,7 +28,7 @@ static int64_t width_of(const problem *p) {
 static table table_of(const cpu_call *c) {
   int64_t half = rope_of(c->p)->dims / 2;
   double *frequency = (double *)(void *)c->workspace, *most = frequency + padded(half);
-  return (table){frequency, most, (real *)(void *)(most + LANES), half, width_of(c->p)};
+  return (table){frequency, most, (real *)(void *)(most + AT_ONCE), half, width_of(c->p)};
 }
 
 static double frequency_at(const cpu_call *c, int64_t i) {
@@ -57,14 +57,14 @@ static double position_at(const cpu_call *c, int64_t batch, int64_t l) {
 static void fill_row(const cpu_call *c, table t, int64_t row) {
   double position = position_at(c, row / rope_of(c->p)->length, row % rope_of(c->p)->length);
   real *cosine = t.row + row * 2 * t.width, *sine = cosine + t.width, direction = is_backward(c->p) ? -1 : 1;
-  for (int64_t i = 0; i < t.half; i += LANES) {
-    TILE_OF_REALS cs[LANES], sn[LANES];
+  for (int64_t i = 0; i < t.half; i += AT_ONCE) {
+    TILE_OF_REALS cs[AT_ONCE], sn[AT_ONCE];
     turn(position, t.frequency + i, *t.most, cs, sn);
-    for (int64_t j = 0; j < LANES && !c->p->op.u.rope.interleaved; j++) {
+    for (int64_t j = 0; j < AT_ONCE && !c->p->op.u.rope.interleaved; j++) {
       cosine[i + j] = cs[j];
       sine[i + j] = direction * sn[j];
     }
-    for (int64_t j = 0; j < min64(LANES, t.half - i) && c->p->op.u.rope.interleaved; j++) {
+    for (int64_t j = 0; j < min64(AT_ONCE, t.half - i) && c->p->op.u.rope.interleaved; j++) {
       cosine[2 * (i + j)] = cosine[2 * (i + j) + 1] = cs[j];
       sine[2 * (i + j)] = -direction * sn[j];
       sine[2 * (i + j) + 1] = direction * sn[j];
@@ -176,7 +176,7 @@ static void backward(const cpu_call *c) { rotate(c, AMBI_GRAD(Y), AMBI_GRAD(X));
 static uint64_t workspace(const problem *p, const cpu_features *features) {
   (void)features;
   const rope_recipe *r = rope_of(p);
-  uint64_t rows = (uint64_t)r->batches * (uint64_t)r->length, frequencies = (uint64_t)padded(r->dims / 2) + LANES;
+  uint64_t rows = (uint64_t)r->batches * (uint64_t)r->length, frequencies = (uint64_t)padded(r->dims / 2) + AT_ONCE;
   return frequencies * sizeof(double) + rows * 2 * (uint64_t)width_of(p) * sizeof(real);
 }
 

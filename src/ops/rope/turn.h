@@ -4,11 +4,11 @@
 #include "backends/cpu/lanes.h"
 #include "backends/cpu/math.h"
 
-enum { LANES = 16 }; /* as many at a time: a whole number of vectors everywhere */
+enum { AT_ONCE = 16 }; /* as many at a time: a whole number of vectors everywhere */
 
 /* By the C library, in double. */
 static inline void turn_exactly(double position, const double *frequency, real *cosine, real *sine) {
-  for (int j = 0; j < LANES; j++) {
+  for (int j = 0; j < AT_ONCE; j++) {
     double angle = position * frequency[j];
     cosine[j] = (real)(angle == angle ? cos(angle) : (double)NAN); /* one NaN for all: bf16 stores expect it plain */
     sine[j] = (real)(angle == angle ? sin(angle) : (double)NAN);
@@ -39,7 +39,7 @@ static inline void turn_lanes(double position, const double *frequency, real *co
 static inline void turn(double position, const double *frequency, double most, real *cosine, real *sine) {
 #if AMBI_REAL == 32
   if (fabs(position) * most <= 1048576.0) {
-    for (int64_t j = 0; j < LANES; j += VL) turn_lanes(position, frequency + j, cosine + j, sine + j);
+    for (int64_t j = 0; j < AT_ONCE; j += VL) turn_lanes(position, frequency + j, cosine + j, sine + j);
     return;
   }
 #endif
