@@ -306,7 +306,9 @@ INLINE void put_halves(int kind, out_view o, int64_t k, const vr *v, int64_t lef
 }
 
 /* The elements of a half of a step that are there. */
-INLINE int64_t half_left(int kind, int half, int64_t left) { return kind == BF16S ? (left + 1 - half) / 2 : left; }
+INLINE int64_t half_left(int kind, int half, int64_t left) {
+  return min64(kind == BF16S ? (left + 1 - half) / 2 : left, VL);
+}
 
 /* sum[k ..] += a step; sums are reals in their own order. */
 INLINE void add_halves(int kind, real *sum, int64_t k, vr *v, int64_t left) {

@@ -95,6 +95,9 @@ static inline later_rows later_of(const cpu_call *c, const row_group *g, const s
   return (later_rows){from->x.at, from->residual.at, dy->at, ask ? dtype_bytes(from->x.dtype) : 0, rows_of(c->p)->cols};
 }
 
+/* From one element to the next, where they are to be asked for. */
+static inline int64_t soon_bytes(const strip *s) { return s->stride == 1 ? dtype_bytes(s->dtype) : 0; }
+
 INLINE void soon(const char *row, int64_t at) { __builtin_prefetch(row + at, 0, 2); } /* into the second-level cache */
 
 /* At column k of pass 0 or 1. */

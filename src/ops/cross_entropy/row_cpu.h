@@ -37,7 +37,7 @@ typedef struct {
 } ce_row;
 
 INLINE ce_row ce_row_of(int kind, const strip *x, const ce_formula *f, int64_t target) {
-  row_stats s = row_stats_of(kind, x, f->map, f->cols, f->smoothing > 0, NULL);
+  row_stats s = row_stats_of(kind, x, f->map, f->cols, f->smoothing > 0, NULL, x);
   real log_sum = (real)log((double)s.sum);
   ce_row r = {.max = s.max, .over = 1 / s.sum, .lse = s.max + log_sum, .loss = (real)NAN};
   if (target >= f->cols) return r;

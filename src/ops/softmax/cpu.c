@@ -14,26 +14,27 @@ typedef struct {
   strip from;
   logit_map map;
   real max, over;   /* over = 1 / sum          */
-  const real *kept; /* e^(l - max), or NULL    */
+  const real *kept; /* e^(l - max), halves one after another, or NULL */
   bool saved, log;
 } row_source;
 
-/* Elements i + k on; `from` begins at i. */
-INLINE vr p_get(int kind, const row_source *r, const void *from, int64_t i, int64_t k, int64_t left) {
-  if (r->kept) return v_get(r->kept + i + k, left) * r->over;
-  vr v = get(kind, from, k, left);
+/* Half of a step of p: elements i + k on; `from` begins at i. */
+INLINE vr p_half(int kind, const row_source *r, const void *from, int64_t i, int64_t k, int half, int64_t left) {
+  if (r->kept) return v_load(r->kept + i + k + half * VL) * r->over;
+  vr v = get_half(kind, from, k, half, left);
   if (r->saved) return r->log ? m_exp(v) : v;
-  return m_exp(logit_of(r->map, v) - r->max) * r->over;
+  return exp_below(logit_of(r->map, v) - r->max) * r->over;
 }
 
-/* kept: room for MOST_KEPT */
-INLINE row_source source_of_row(const cpu_call *c, int64_t row, int kind, real *kept, real *log_sum) {
+/* kept: room for MOST_KEPT; later: the next row, or this one again */
+INLINE row_source source_of_row(const cpu_call *c, int64_t row, int64_t later, int kind, real *kept, real *log_sum) {
   bool saved = reads_slot(c->p, Y);
   row_source r = {.from = row_of(c, saved ? Y : X, row), .saved = saved, .log = c->p->op.u.softmax.log != 0};
   r.map.scale = (real)c->p->op.u.softmax.scale;
   if (saved) return r;
   if (rows_of(c->p)->cols <= MOST_KEPT) r.kept = kept;
-  row_stats s = row_stats_of(kind, &r.from, r.map, rows_of(c->p)->cols, false, r.kept ? kept : NULL);
+  strip next = row_of(c, X, later);
+  row_stats s = row_stats_of(kind, &r.from, r.map, rows_of(c->p)->cols, false, r.kept ? kept : NULL, &next);
   r.max = s.max;
   r.over = 1 / s.sum;
   *log_sum = (real)log((double)s.sum);
@@ -41,69 +42,93 @@ INLINE row_source source_of_row(const cpu_call *c, int64_t row, int kind, real *
 }
 
 /* ---- forward ---------------------------------------------------------------------------------------- */
-INLINE void forward_row(const cpu_call *c, int64_t row, int kind) {
+INLINE void forward_row(const cpu_call *c, int64_t row, int64_t later, int kind) {
   int64_t cols = rows_of(c->p)->cols;
   TILE_OF_REALS kept[MOST_KEPT];
   real log_sum = 0;
-  row_source r = source_of_row(c, row, kind, kept, &log_sum);
+  row_source r = source_of_row(c, row, later, kind, kept, &log_sum);
   strip to = row_of(c, Y, row);
   TILE_OF_REALS x_tile[TILE], y_tile[TILE];
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);
     const void *x = view_in(kind, &r.from, i, n, x_tile);
     out_view y = view_out(kind, &to, i, y_tile);
-    if (r.log)
-      FOR_LANES(k, n, { put(kind, y, k, (logit_of(r.map, get(kind, x, k, left)) - r.max) - log_sum, left); });
-    else
-      FOR_LANES(k, n, { put(kind, y, k, p_get(kind, &r, x, i, k, left), left); });
+    FOR_STEPS(halves(kind) * VL, k, n, {
+      vr v[2];
+      EACH_HALF(halves(kind)) {
+        if (r.log)
+          v[half] = (logit_of(r.map, get_half(kind, x, k, half, left)) - r.max) - log_sum;
+        else
+          v[half] = p_half(kind, &r, x, i, k, half, left);
+      }
+      put_halves(kind, y, k, v, left);
+    });
     view_put(kind, &to, i, n, y);
   }
 }
 
 /* ---- backward --------------------------------------------------------------------------------------- */
-/* sum of dy y, or log: of dy */
+/* sum of dy y over a tile, or log: of dy. Past the end of the row dy is 0. */
+INLINE real dy_sum_tile(const row_source *r, const void *from, const void *dy, int kind, int64_t i, int64_t n) {
+  const int h = halves(kind);
+  vr sum[4] = {{0}, {0}, {0}, {0}};
+  int64_t k = 0;
+  for (; k + 4 * VL <= n; k += 4 * VL) UNROLL for (int j = 0; j < 4; j++) {
+      int64_t at = k + j / h * h * VL;
+      vr d = get_half(kind, dy, at, j % h, h * VL);
+      if (j % h == 0) ahead(kind, dy, at);
+      sum[j] += r->log ? d : d * p_half(kind, r, from, i, at, j % h, h * VL);
+    }
+  for (; k < n; k += h * VL) EACH_HALF(h) {
+      vr d = get_half(kind, dy, k, half, n - k);
+      sum[half] += r->log ? d : d * v_first(p_half(kind, r, from, i, k, half, n - k), half_left(kind, half, n - k));
+    }
+  return v_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
+}
+
 INLINE real dy_sum(const row_source *r, const strip *dy, int kind, int64_t cols) {
-  TILE_OF_REALS from_tile[TILE], dy_tile[TILE], term[TILE];
+  TILE_OF_REALS from_tile[TILE], dy_tile[TILE];
   cascade sum = {.count = 0};
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);
     const void *from = view_in(kind, &r->from, i, n, from_tile), *d = view_in(kind, dy, i, n, dy_tile);
-    if (r->log)
-      FOR_LANES(k, n, { v_put(term + k, get(kind, d, k, left), left); });
-    else
-      FOR_LANES(k, n, { v_put(term + k, get(kind, d, k, left) * p_get(kind, r, from, i, k, left), left); });
-    cascade_add(&sum, sum_tile(term, n));
+    cascade_add(&sum, dy_sum_tile(r, from, d, kind, i, n));
   }
   return cascade_total(&sum);
 }
 
-INLINE void backward_row(const cpu_call *c, int64_t row, int kind) {
+INLINE void backward_row(const cpu_call *c, int64_t row, int64_t later, int kind) {
   int64_t cols = rows_of(c->p)->cols;
   TILE_OF_REALS kept[MOST_KEPT];
   real unused, scale = (real)c->p->op.u.softmax.scale;
-  row_source r = source_of_row(c, row, kind, kept, &unused);
-  strip dy = row_of(c, DY, row), to = row_of(c, DX, row);
+  row_source r = source_of_row(c, row, later, kind, kept, &unused);
+  strip dy = row_of(c, DY, row), next = row_of(c, DY, later), to = row_of(c, DX, row);
   real sum = dy_sum(&r, &dy, kind, cols);
+  int64_t bytes = soon_bytes(&next);
   TILE_OF_REALS from_tile[TILE], dy_tile[TILE], dx_tile[TILE];
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);
     const void *from = view_in(kind, &r.from, i, n, from_tile), *d = view_in(kind, &dy, i, n, dy_tile);
     out_view dx = view_out(kind, &to, i, dx_tile);
-    FOR_LANES(k, n, {
-      vr p = p_get(kind, &r, from, i, k, left);
-      vr g = get(kind, d, k, left);
-      put(kind, dx, k, (r.log ? g - p * sum : p * (g - sum)) * scale, left);
+    FOR_STEPS(halves(kind) * VL, k, n, {
+      vr v[2];
+      soon(next.at, (i + k) * bytes);
+      EACH_HALF(halves(kind)) {
+        vr p = p_half(kind, &r, from, i, k, half, left), g = get_half(kind, d, k, half, left);
+        v[half] = (r.log ? g - p * sum : p * (g - sum)) * scale;
+      }
+      put_halves(kind, dx, k, v, left);
     });
     view_put(kind, &to, i, n, dx);
   }
 }
 
 /* ---- tasks ------------------------------------------------------------------------------------------ */
-typedef void row_fn(const cpu_call *c, int64_t row);
-static void forward_reals(const cpu_call *c, int64_t row) { forward_row(c, row, REALS); }
-static void forward_bf16s(const cpu_call *c, int64_t row) { forward_row(c, row, BF16S); }
-static void backward_reals(const cpu_call *c, int64_t row) { backward_row(c, row, REALS); }
-static void backward_bf16s(const cpu_call *c, int64_t row) { backward_row(c, row, BF16S); }
+typedef void row_fn(const cpu_call *c, int64_t row, int64_t later);
+static void forward_reals(const cpu_call *c, int64_t row, int64_t later) { forward_row(c, row, later, REALS); }
+static void forward_bf16s(const cpu_call *c, int64_t row, int64_t later) { forward_row(c, row, later, BF16S); }
+static void backward_reals(const cpu_call *c, int64_t row, int64_t later) { backward_row(c, row, later, REALS); }
+static void backward_bf16s(const cpu_call *c, int64_t row, int64_t later) { backward_row(c, row, later, BF16S); }
 
 static void task(void *context, int64_t task) {
   static row_fn *const fns[2][2] = {[REALS] = {forward_reals, backward_reals},
@@ -112,7 +137,7 @@ static void task(void *context, int64_t task) {
   const rows_recipe *n = rows_of(c->p);
   int64_t each = softmax_rows_each(n->rows.count, n->cols), end = min64((task + 1) * each, n->rows.count);
   row_fn *fn = fns[norm_kind(c, 0)][is_backward(c->p)];
-  for (int64_t row = task * each; row < end; row++) fn(c, row);
+  for (int64_t row = task * each; row < end; row++) fn(c, row, min64(row + 1, end - 1));
   stream_fence();
 }
 
