@@ -62,25 +62,39 @@ static inline lines lines_at(const pointwise *w, int64_t row) {
 
 static inline int64_t pieces_of(const grid *g) { return ceil_div(inner_of(g), PIECE); }
 
-/* Elements [i, i+n) of every line are dense, of one type that there is a loop for, and go where they are computed. */
-static inline pointwise_fn *direct_fn(const pointwise *w, const lines *l, int64_t i) {
+/* The loop for lines as they lie: all dense and of one type that there is one for; or NULL. What it computes must not
+ * depend on addresses: another loop might round otherwise. */
+static inline pointwise_fn *direct_fn(const pointwise *w, const lines *l) {
   ambi_dtype t = l->out[0].dtype;
   bool direct = (t == REAL_DTYPE || (t == AMBI_BF16 && w->bf16)) && w->only < 0;
   for (int j = 0; j < w->ins; j++) direct = direct && l->in[j].at && l->in[j].dtype == t && l->in[j].stride == 1;
   for (int j = 0; j < w->outs; j++) {
     const strip *s = &l->out[j];
     direct = direct && s->at && s->dtype == t && s->stride == 1 && !s->accumulate;
-    if (direct && s->stream) direct = (uintptr_t)strip_at(s, i) % VBYTES == 0;
   }
   return !direct ? NULL : t == REAL_DTYPE ? w->fn : w->bf16;
 }
 
-static inline void direct_piece(const pointwise *w, const lines *l, pointwise_fn *fn, int64_t i, int64_t n) {
-  const void *in[MOST_IN];
-  void *out[MOST_OUT];
-  for (int j = 0; j < w->ins; j++) in[j] = strip_at(&l->in[j], i);
-  for (int j = 0; j < w->outs; j++) out[j] = strip_at(&l->out[j], i);
-  fn(in, out, n, w->params, w->c->stream);
+/* Vectors are streamed to their own multiples alone; elsewhere tiles are, once they are computed. */
+static inline bool streams_tiles(const pointwise *w, const lines *l, int64_t i) {
+  bool astray = false;
+  for (int j = 0; j < w->outs; j++) astray = astray || (uintptr_t)strip_at(&l->out[j], i) % VBYTES != 0;
+  return w->c->stream && astray;
+}
+
+static inline void direct_piece(const pointwise *w, const lines *l, pointwise_fn *fn, int64_t first, int64_t end) {
+  TILE_OF_REALS tiles[MOST_OUT][TILE];
+  bool tiled = !DENSE_ALONE && streams_tiles(w, l, first);
+  for (int64_t i = first, n; i < end; i += n) {
+    const void *in[MOST_IN];
+    void *out[MOST_OUT];
+    n = tiled ? min64(TILE, end - i) : end - i;
+    for (int j = 0; j < w->ins; j++) in[j] = strip_at(&l->in[j], i);
+    for (int j = 0; j < w->outs; j++) out[j] = tiled ? (void *)tiles[j] : strip_at(&l->out[j], i);
+    fn(in, out, n, w->params, w->c->stream && !tiled);
+    for (int j = 0; j < w->outs && tiled; j++)
+      stream_bytes(strip_at(&l->out[j], i), out[j], n * dtype_bytes(l->out[j].dtype));
+  }
 }
 
 static void pointwise_piece(const pointwise *w, int64_t piece) {
@@ -88,9 +102,9 @@ static void pointwise_piece(const pointwise *w, int64_t piece) {
   int64_t inner = inner_of(g), pieces = pieces_of(g);
   lines l = lines_at(w, piece / pieces);
   int64_t first = piece % pieces * PIECE, end = min64(first + PIECE, inner);
-  pointwise_fn *direct = direct_fn(w, &l, first);
+  pointwise_fn *direct = direct_fn(w, &l);
   if (direct) {
-    direct_piece(w, &l, direct, first, end - first);
+    direct_piece(w, &l, direct, first, end);
     return;
   }
   TILE_OF_REALS tiles[MOST_IN + MOST_OUT][TILE];
