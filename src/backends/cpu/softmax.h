@@ -22,6 +22,9 @@ typedef struct {
   real max, sum, below; /* below: sum of l - max, when asked for */
 } row_stats;
 
+/* Independent sums along a tile; fewer in kernel packs, which may not pass 32 KiB. */
+enum { WAYS = F32_ALONE ? 2 : 4 };
+
 /* Half of a step of logits, with `other` past the end of the row */
 INLINE vr logit_half(int kind, logit_map f, const void *x, int64_t k, int half, int64_t left, real other) {
   vr l = logit_of(f, get_half(kind, x, k, half, left));
@@ -50,7 +53,13 @@ INLINE real row_max(int kind, const strip *x, logit_map f, int64_t cols) {
 }
 
 /* e^t, t = l - max <= 0: t is a rounded difference, so that |t| ulp are lost anyway. */
-INLINE vr exp_below(vr t) { return m_exp2(t * K(1.4426950408889634)); }
+INLINE vr exp_below(vr t) {
+#if AMBI_REAL == 32
+  return v_now(m_exp2(v_now(t * K(1.4426950408889634))));
+#else
+  return m_exp(t);
+#endif
+}
 
 /* Sum of e^(l - max) over a tile; kept: where they are left, halves one after another, or NULL */
 INLINE real exp_tile(int kind, const void *x, logit_map f, real max, int64_t n, real *kept, const char *later,
@@ -58,7 +67,7 @@ INLINE real exp_tile(int kind, const void *x, logit_map f, real max, int64_t n, 
   const int h = halves(kind);
   vr sum[4] = {{0}, {0}, {0}, {0}};
   int64_t k = 0;
-  for (; k + 4 * VL <= n; k += 4 * VL) UNROLL for (int j = 0; j < 4; j++) {
+  for (; k + WAYS * VL <= n; k += WAYS * VL) UNROLL for (int j = 0; j < WAYS; j++) {
       int64_t at = k + j / h * h * VL;
       if (j % h == 0) soon(later, at * bytes);
       vr e = exp_below(logit_of(f, get_half(kind, x, at, j % h, h * VL)) - max);

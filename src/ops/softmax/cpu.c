@@ -73,7 +73,7 @@ INLINE real dy_sum_tile(const row_source *r, const void *from, const void *dy, i
   const int h = halves(kind);
   vr sum[4] = {{0}, {0}, {0}, {0}};
   int64_t k = 0;
-  for (; k + 4 * VL <= n; k += 4 * VL) UNROLL for (int j = 0; j < 4; j++) {
+  for (; k + WAYS * VL <= n; k += WAYS * VL) UNROLL for (int j = 0; j < WAYS; j++) {
       int64_t at = k + j / h * h * VL;
       vr d = get_half(kind, dy, at, j % h, h * VL);
       if (j % h == 0) ahead(kind, dy, at);
