@@ -207,8 +207,10 @@ static ambi_graph *record_runs(bench_session *s, bench_case *c, layout *l, int b
   if (status == AMBI_UNSUPPORTED) return NULL;
   if (status == AMBI_OK) status = start_runs(s, l, batch);
   ambi_status ended = ambi_recorded(s->target->stream, &graph);
-  if (status != AMBI_OK || ended != AMBI_OK) give_up(c, status != AMBI_OK ? status : ended, ambi_error());
-  return graph;
+  if (status == AMBI_OK && ended == AMBI_OK) return graph;
+  give_up(c, status != AMBI_OK ? status : ended, ambi_error());
+  ambi_graph_destroy(graph);
+  return NULL;
 }
 
 /* Seconds of one run, averaged over `batch` of them; negative after a failure. */

@@ -2,6 +2,7 @@
 #include "json.h"
 
 #include <errno.h>
+#include <locale.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -165,20 +166,31 @@ static const char *number_end(const char *p, int *whole) {
   return p;
 }
 
+/* The number from p to end, whatever the host's locale has for a decimal point. 0: C reads on past it (0x10), or it is
+ * too long to be worth it. */
+static int number_value(const char *p, const char *end, double *v) {
+  char *stop, copy[512];
+  const char *dot = memchr(p, '.', (size_t)(end - p)), *point = localeconv()->decimal_point;
+  *v = strtod(p, &stop);
+  if (stop >= end || !dot) return stop == end;
+  const int n = snprintf(copy, sizeof copy, "%.*s%s%.*s", (int)(dot - p), p, point, (int)(end - dot - 1), dot + 1);
+  if (n < 0 || (size_t)n >= sizeof copy) return 0;
+  *v = strtod(copy, NULL);
+  return 1;
+}
+
 static json_value *parse_number(parser *s) {
   int whole;
   const char *end = number_end(s->p, &whole);
   if (!end) return fail_at(s, s->p, "a number that JSON does not allow");
   json_value *v = new_value(s, JSON_NUMBER);
   if (!v) return NULL;
-  char *stop;
-  v->number = strtod(s->p, &stop);
-  if (stop != end) return fail_at(s, s->p, "a number that JSON does not allow");
+  if (!number_value(s->p, end, &v->number)) return fail_at(s, s->p, "a number that JSON does not allow");
   if (!isfinite(v->number)) return fail_at(s, s->p, "a number beyond the range of f64");
   errno = 0;
   v->integer = whole ? strtoll(s->p, NULL, 10) : 0;
   v->is_int = whole && errno == 0;
-  s->p = stop;
+  s->p = end;
   return v;
 }
 

@@ -15,8 +15,10 @@
  *  - The caller owns every buffer, workspace included; a plan owns only code.
  *  - ambi_run allocates nothing, compiles nothing and never waits for the device.
  *  - A plan is immutable: any threads may run it at once on different buffers. A stream belongs to one thread.
+ *    Threads share a device: they may make plans, allocate and open streams on it at once.
  *  - Same inputs, same plan, same device: same bits, for any number of threads.
  *  - An output may not overlap an input, unless the op names the pair as in-place and both are the same view.
+ *  - A tensor has at most 2^56 elements, axes of 0 counted as 1.
  *  - Every failure says why: ambi_error() (this thread, until its next failing call).
  *  - Storage is f32, f16, bf16 or f64, mixed freely between slots. Arithmetic is in f64 when any floating slot
  *    is f64 (single numbers, such as a learning rate, aside), in f32 otherwise. Conversions round to nearest even
@@ -226,11 +228,12 @@ typedef struct {
   uint32_t want, accumulate; /* bit sets of primal slots */
   ambi_tensor t[AMBI_MAX_PRIMALS], grad[AMBI_MAX_PRIMALS];
   union {
+    uint64_t reserved[16];                                /* first, so that {0} zeroes all of it        */
     struct { double a, b; int32_t function; } unary;      /* a, b: both 0 = the function's own defaults */
     struct { double beta; int32_t gate; } gated;
     struct { double alpha, beta; } add;                   /* 0 = 1: y = alpha a + beta b                */
     struct { double value; } fill;
-    struct { double eps, offset; int32_t cast; } rmsnorm; /* cast 1: round x r to the dtype of y first  */
+    struct { double eps, offset; int32_t cast; } rmsnorm; /* cast 1: round x r to the dtype of x first  */
     struct { double eps; } layernorm;
     struct { int32_t silu; } conv1d;
     struct { int32_t softplus, zoh, a_log; } selective_scan;
@@ -243,14 +246,13 @@ typedef struct {
     struct { double theta; int32_t interleaved, dims, offset; } rope; /* dims 0 = all                    */
     struct { double scale, softcap; int32_t causal, window; } attention; /* scale 0 = 1/sqrt(D)         */
     struct { int32_t softplus, a_log; } ssd;
-    uint64_t reserved[16];
   } u;
 } ambi_op;
 
 /* ---- plans ------------------------------------------------------------------------------------- */
 typedef struct {
   const char *kernel;     /* "rmsnorm.backward bf16 cpu/avx512 rows"                                 */
-  uint64_t workspace;     /* bytes, 256-aligned; may be 0                                            */
+  uint64_t workspace;     /* bytes; may be 0. The buffer is 64-aligned and overlaps no slot          */
   uint32_t reads, writes; /* slots ambi_run looks at: each must have a buffer, unless it is empty    */
   uint64_t flops, bytes;  /* useful work, for rooflines                                              */
   ambi_dtype accumulator; /* what sums are kept in                                                   */
@@ -263,7 +265,7 @@ AMBI_API void ambi_plan_destroy(ambi_plan *p);
 AMBI_API ambi_status ambi_plan_get_info(const ambi_plan *p, ambi_plan_info *info);
 AMBI_API ambi_tensor ambi_plan_tensor(const ambi_plan *p, int slot); /* as described or inferred; zero: not used */
 AMBI_API const char *ambi_plan_source(const ambi_plan *p);          /* the CUDA or WGSL text, or NULL          */
-/* stream NULL: the device's own. */
+/* stream NULL: the device's own. slots: n buffers by slot number; those past n are absent. */
 AMBI_API ambi_status ambi_run(const ambi_plan *p, ambi_stream *s, const ambi_buf *slots, size_t n, ambi_buf workspace);
 
 /* ---- graphs: what runs on a stream between record and recorded is kept instead of run, and replayed as one ------

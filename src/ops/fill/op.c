@@ -1,5 +1,5 @@
 /* fill -- y = value, everywhere. It has no input, so there is no backward. */
-#include <float.h>
+#include <math.h>
 
 #include "ops/elementwise.h"
 
@@ -8,7 +8,7 @@ enum { Y = AMBI_FILL_Y };
 static const ambi_slot_info slots[] = {{"y", "(..)", "output", AMBI_SLOT_OUTPUT}};
 
 static const ambi_attr_info attributes[] = {{"value", "what every element becomes", AMBI_ATTR_F64,
-                                             offsetof(ambi_op, u.fill.value), 0, -DBL_MAX, DBL_MAX, NULL}};
+                                             offsetof(ambi_op, u.fill.value), 0, -INFINITY, INFINITY, NULL}};
 
 static ambi_status shapes(problem *p) {
   if (p->t[Y].dtype == AMBI_NONE)
