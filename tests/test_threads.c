@@ -2,6 +2,7 @@
  * always the bits of a single thread. (That those bits are right is what `ambi check` proves.) */
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cases.h"
 #include "test.h"
@@ -163,11 +164,31 @@ static void test_independence(void) {
   for (int i = 0; i < THREADS; i++) pthread_join(id[i], NULL), CHECK(mixed[i] == 0, "thread %d: its own error", i);
 }
 
+/* Nor do bits depend on where a result lies, even if it is larger than the cache and stored past it. */
+static void test_addresses(ambi_device *dev) {
+  const int64_t n = 9000001;
+  ambi_op op = {.kind = AMBI_UNARY, .u.unary = {.function = AMBI_SILU, .a = 1}};
+  op.t[AMBI_UNARY_X] = ambi_dense(AMBI_BF16, 1, &n);
+  ambi_plan *plan = NULL;
+  uint16_t *x = malloc((size_t)n * 2), *y = aligned_alloc(64, 64 * 281251), *z = aligned_alloc(64, 64 * 281251);
+  if (!x || !y || !z || ambi_plan_create(dev, &op, &plan) != AMBI_OK) abort();
+  for (int64_t i = 0; i < n; i++) x[i] = (uint16_t)(0x3800 + i % 0xa00 + (i / 7 & 1) * 0x8000); /* 2^-15 to 2^5, +- */
+  for (int astray = 0; astray < 2; astray++) {
+    ambi_buf slots[AMBI_SLOTS] = {{0}};
+    slots[AMBI_UNARY_X].data = x, slots[AMBI_UNARY_Y].data = astray ? z + 1 : y;
+    CHECK_OK(ambi_run(plan, NULL, slots, AMBI_SLOTS, (ambi_buf){0}));
+  }
+  CHECK(memcmp(y, z + 1, (size_t)n * 2) == 0, "results depend on their address");
+  ambi_plan_destroy(plan);
+  free(x), free(y), free(z);
+}
+
 int main(void) {
   ambi_device *crew[3] = {open_cpu(1), open_cpu(2), open_cpu(7)};
   if (!crew[0] || !crew[1] || !crew[2]) return test_done();
   for (int i = 0; i < GOOD_CASES; i++) check_case(crew, good_cases[i]);
   for (int i = 0; i < LARGE_CASES; i++) check_case(crew, large_cases[i]);
+  test_addresses(crew[1]);
   for (int i = 0; i < 3; i++) ambi_device_close(crew[i]);
   test_independence();
   return test_done();
