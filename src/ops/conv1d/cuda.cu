@@ -83,7 +83,8 @@ KERNEL(conv1d_dp, 256) {
 }
 
 inline real dp_at(const args &a, i64 b, i64 d, i64 t) {
-  if (!SILU || t < 0 || t >= LENGTH) return compute_dp(a, b, d, t);
+  if (t < 0 || t >= LENGTH) return 0;
+  if (!SILU) return GET(DY, OFFSET(DY, b, d, t));
   return ((const real *)DP)[CHANNEL_INNER ? (b * LENGTH + t) * CHANNELS + d : (b * CHANNELS + d) * LENGTH + t];
 }
 
