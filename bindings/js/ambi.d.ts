@@ -1,7 +1,7 @@
 // Types of ambi.js: neural-network kernels that run forwards and backwards.
 
 export type Dtype = 'f32' | 'f16' | 'bf16' | 'f64' | 'i32' | 'i64' | 'u8';
-/** f16 and bf16 travel as their bits, in a Uint16Array. */
+/** f16 and bf16 travel as their bits, in a Uint16Array; f16 also in a Float16Array, where the engine has it. */
 export type TypedArray =
   | Float32Array | Float64Array | Uint16Array | Int32Array | BigInt64Array | Uint8Array | Uint8ClampedArray;
 export type Status =
@@ -92,7 +92,21 @@ export interface PlanSlot {
   readonly written: boolean;
 }
 
+declare global {
+  interface SymbolConstructor {
+    readonly dispose: unique symbol; // as in lib.esnext.disposable, which older compilers lack
+  }
+}
+
+/** Freed once: by free(), by `using`, or when it is forgotten. */
+export interface Handle {
+  readonly freed: boolean;
+  free(): void;
+  [Symbol.dispose](): void;
+}
+
 /** Made once, run many times. */
+export interface Plan extends Handle {}
 export class Plan {
   private constructor();
   readonly op: string;
@@ -100,28 +114,24 @@ export class Plan {
   readonly info: PlanInfo;
   /** What a run reads and writes: 'x', 'y', and 'dx', 'dy' for gradients. */
   readonly slots: Readonly<Record<string, PlanSlot>>;
-  readonly freed: boolean;
   /** Outputs that are not given are made. Returns all outputs. */
-  run(arrays: Record<string, TypedArray | Buffer>): Record<string, any>;
-  free(): void;
-  [Symbol.dispose](): void;
+  run(arrays?: Record<string, TypedArray | Buffer>): Record<string, any>;
 }
 
 /** Elements that live in the module: a run does not copy them. */
+export interface Buffer extends Handle {}
 export class Buffer {
   private constructor();
   readonly dtype: Dtype;
   readonly length: number;
   readonly byteLength: number;
-  readonly freed: boolean;
   write(array: TypedArray, at?: number): this;
   /** As many elements as `into` holds, or all of them into a new array, from `at` on. */
   read<T extends TypedArray = any>(into?: T, at?: number): T;
-  free(): void;
-  [Symbol.dispose](): void;
 }
 
-export interface Ambi {
+/** free() closes the device and ends its threads: no plan on it can be used any longer. */
+export interface Ambi extends Handle {
   readonly version: string;
   readonly device: { readonly name: string; readonly isa: string; readonly threads: number; readonly module: string };
   readonly ops: Readonly<Record<string, Op>>;
@@ -129,8 +139,6 @@ export interface Ambi {
   plan(description: Description): Plan;
   buffer(dtype: Dtype, contents: number | TypedArray): Buffer;
   convert(array: TypedArray, from: Dtype, to: Dtype): any;
-  free(): void;
-  [Symbol.dispose](): void;
 }
 
 export interface LoadOptions {

@@ -4,7 +4,7 @@
 //   const plan = ambi.plan({ op: 'rmsnorm', pass: 'backward', tensors: { x: [4, 8], w: [8] } });
 //   const { dx, dw } = plan.run({ x, w, dy });     // Float32Arrays; outputs that are not given are made
 //   plan.free();
-import { Buffer, dispose } from './buffers.js';
+import { Buffer, Handle } from './buffers.js';
 import { dtypeNames, dtypeOf, dtypes, expectArray } from './dtypes.js';
 import { Plan } from './plan.js';
 import { readOps } from './reflect.js';
@@ -54,22 +54,28 @@ class Device {
   }
   free() {
     this.#freed = true;
+    this.#w.endThreads();
     this.#closeIfUnused();
   }
   #closeIfUnused() {
-    if (!this.#freed || this.#plans > 0 || this.#at === 0) return;
+    if (!this.#freed || this.#plans > 0 || this.#at === 0 || this.#w.lost) return;
     this.#w.call('ambi_device_close', this.#at);
     this.#at = 0;
   }
 }
 
-class Ambi {
+const freeing = (device) => () => device.free();
+
+/** Plans keep it, so it is forgotten after the last of them. */
+class Ambi extends Handle {
   #w;
   #device;
 
   constructor(w, name, threads, module) {
+    super();
     this.#w = w;
     this.#device = new Device(w, name, threads);
+    Handle.own(this, w, freeing(this.#device));
     const version = w.call('ambi_version');
     this.version = [version / 10000, (version / 100) % 100, version % 100].map(Math.floor).join('.');
     this.device = Object.freeze({ ...this.#device.info(), module });
@@ -78,7 +84,7 @@ class Ambi {
 
   /** Checks the description, chooses the kernel and the memory. Throws the library's sentence. */
   plan(description) {
-    return new Plan(this.#w, this.ops, this.#device, description);
+    return new Plan(this, this.#w, this.#device, description);
   }
 
   /** Elements that live in the module, so that runs need not copy them: of a length, or with an array's contents. */
@@ -104,15 +110,6 @@ class Ambi {
   /** Bytes of memory the module has taken. It grows and never shrinks: what is freed is used again. */
   get memoryBytes() {
     return this.#w.memory.buffer.byteLength;
-  }
-
-  /** Closes the device: its plans and this object can no longer be used. */
-  free() {
-    this.#device.free();
-    this.#w.endThreads();
-  }
-  [dispose]() {
-    this.free();
   }
 }
 
@@ -144,13 +141,19 @@ function moduleFor(threads, relaxed) {
  * so, which is faster, and results then depend on the processor in their last bits.
  * wasm: a URL, bytes or a WebAssembly.Module, where the module is not beside this file: ambi.wasm, ambi-threads.wasm
  * or ambi-relaxed.wasm.
+ * free() of what it gives closes the device and ends its threads: no plan on it can be used any longer.
  */
 export async function load({ device = 'cpu', threads = 1, relaxed = false, wasm } = {}) {
   if (typeof device !== 'string') fail('load: device: expected a name');
   const count = countThreads(threads);
   const name = moduleFor(count, relaxed);
   const w = await Wasm.instantiate(wasm ?? new URL(`./${name}`, import.meta.url), count);
-  return new Ambi(w, device, count, name);
+  try {
+    return new Ambi(w, device, count, name);
+  } catch (e) {
+    w.endThreads();
+    throw e;
+  }
 }
 
 /** Bytes of one element of a dtype. */

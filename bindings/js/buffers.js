@@ -5,35 +5,52 @@
 import { arrayTag, dtypeOf, dtypes, expectArray, place } from './dtypes.js';
 import { fail } from './wasm.js';
 
-export const dispose = Symbol.dispose ?? Symbol.for('Symbol.dispose');
+const dispose = Symbol.dispose ?? Symbol.for('Symbol.dispose');
 
-/** What a handle owns, freed once: by free(), or when the handle is forgotten. */
-export class Owned {
+/** Frees what handles owned that were forgotten. What it is told must not lead back to the handle. */
+const net = new FinalizationRegistry((owned) => owned.free());
+
+/** What is to be done once. */
+class Owned {
   constructor(w, release) {
-    this.w = w;
-    this.release = release;
-  }
-  static net = new FinalizationRegistry((owned) => owned.free());
-  watch(handle) {
-    Owned.net.register(handle, this, this);
-    return this;
-  }
-  get live() {
-    return this.release !== null;
+    Object.assign(this, { w, release });
   }
   free() {
     const release = this.release;
     this.release = null;
-    Owned.net.unregister(this);
     release?.(this.w);
   }
 }
 
+/** Something that is freed once: by free(), by `using`, or when it is forgotten. */
+export class Handle {
+  #owned = null;
+
+  /** release(w) frees it; a function from outside the handle's methods, which would keep the handle alive. */
+  static own(handle, w, release) {
+    handle.#owned = new Owned(w, release);
+    net.register(handle, handle.#owned, handle);
+  }
+  get freed() {
+    return this.#owned?.release == null;
+  }
+  free() {
+    net.unregister(this);
+    this.#owned?.free();
+  }
+  [dispose]() {
+    this.free();
+  }
+}
+
+const freeing = (at) => (w) => w.free(at);
+
 /** Elements of one dtype that live in the module: given to a run, they are not copied. */
-export class Buffer {
-  #owned;
+export class Buffer extends Handle {
+  #w;
   #at;
   constructor(w, dtype, length) {
+    super();
     const { bytes } = dtypeOf(dtype, 'buffer');
     if (!Number.isSafeInteger(length) || length < 0) fail(`buffer: expected a length, got ${String(length)}`);
     Object.defineProperties(this, {
@@ -41,16 +58,16 @@ export class Buffer {
       length: { value: length, enumerable: true },
       byteLength: { value: length * bytes, enumerable: true },
     });
-    const at = w.alloc(this.byteLength, 256);
-    this.#at = at;
-    w.bytes(at, this.byteLength).fill(0);
-    this.#owned = new Owned(w, (from) => from.free(at)).watch(this);
+    this.#w = w;
+    this.#at = w.alloc(this.byteLength, 256);
+    w.bytes(this.#at, this.byteLength).fill(0);
+    Handle.own(this, w, freeing(this.#at));
   }
 
   /** Its address, for a run in the same module. */
   addressIn(w, where) {
-    if (!this.#owned.live) fail(`${where}: the buffer was freed`);
-    if (this.#owned.w !== w) fail(`${where}: the buffer belongs to another module`);
+    if (this.freed) fail(`${where}: the buffer was freed`);
+    if (this.#w !== w) fail(`${where}: the buffer belongs to another module`);
     return this.#at;
   }
 
@@ -59,7 +76,7 @@ export class Buffer {
     const from = place(expectArray(array, this.dtype, 'buffer.write'));
     this.#check(from.length, at, 'buffer.write');
     const bytes = new Uint8Array(from.buffer, from.byteOffset, from.byteLength);
-    this.#owned.w.bytes(this.#at + at * dtypes[this.dtype].bytes, from.byteLength).set(bytes);
+    this.#w.bytes(this.#at + at * dtypes[this.dtype].bytes, from.byteLength).set(bytes);
     return this;
   }
 
@@ -68,25 +85,15 @@ export class Buffer {
     const target = into ?? new dtypes[this.dtype].Array(Math.max(this.length - at, 0));
     const to = place(expectArray(target, this.dtype, 'buffer.read'));
     this.#check(to.length, at, 'buffer.read');
-    const from = this.#owned.w.bytes(this.#at + at * dtypes[this.dtype].bytes, to.byteLength);
+    const from = this.#w.bytes(this.#at + at * dtypes[this.dtype].bytes, to.byteLength);
     new Uint8Array(to.buffer, to.byteOffset, to.byteLength).set(from);
     return target;
   }
 
   #check(count, at, where) {
-    if (!this.#owned.live) fail(`${where}: the buffer was freed`);
+    if (this.freed) fail(`${where}: the buffer was freed`);
     if (!Number.isSafeInteger(at) || at < 0 || at + count > this.length)
       fail(`${where}: elements ${String(at)} to ${at + count} of ${this.length}`);
-  }
-
-  get freed() {
-    return !this.#owned.live;
-  }
-  free() {
-    this.#owned.free();
-  }
-  [dispose]() {
-    this.free();
   }
 }
 

@@ -16,8 +16,13 @@ export class Instance {
     i.#worker = await startWorker(here);
     const lost = (why) => i.#settle('reject', new AmbiError(`${k.id}: ${why}`, 'device lost'));
     i.#worker.listen((m) => i.#settle('resolve', m), lost);
-    await i.#answer(patience); // the worker says that it has begun: that takes time which is not the module's
-    await i.ask({ start: { module, entry: k.entry } }, k.ticks);
+    try {
+      await i.#answer(patience); // the worker says that it has begun: that takes time which is not the module's
+      await i.ask({ start: { module, entry: k.entry } }, k.ticks);
+    } catch (e) {
+      i.end();
+      throw e;
+    }
     return i;
   }
 

@@ -112,6 +112,8 @@ export class PackHost {
     const o = { trusted: [], revoked: [], allowed: [], state: null, report: null, ...options };
     if (o.insecure_accept_unsigned_packs_for_development && typeof o.report !== 'function')
       fail('insecure_accept_unsigned_packs_for_development: needs a report function');
+    for (const list of ['trusted', 'revoked', 'allowed'])
+      if (!Array.isArray(o[list])) fail(`${list}: expected an array`);
     o.trusted = o.trusted.map(keyBytes);
     o.revoked = o.revoked.map(keyBytes);
     o.allowed = o.allowed.map(({ id, hash }) => ({ id, hash }));
@@ -340,20 +342,28 @@ class Kernel {
     } catch (e) {
       fail(`${info.id}: ${e.message}`, 'compile failed');
     }
-    await k.#selfTest();
+    try {
+      await k.#selfTest();
+    } catch (e) {
+      k.close(); // nobody else knows its worker
+      throw e;
+    }
     return k;
   }
 
   async #instance() {
     if (!this.#idle || this.#idle.ended) this.#idle = await Instance.start(this.info, this.#module);
-    return this.#idle;
+    if (!this.#closed) return this.#idle;
+    this.#idle.end(); // closed while it began
+    return fail(`${this.id}: the kernel was closed`);
   }
 
   /**
    * One call: {pass, a, b, out, scratch, params, weight, ticks}. Inputs are typed arrays; out and scratch typed arrays,
    * or numbers of bytes. Gives {out, scratch} as Float32Arrays. Calls of one kernel wait for one another.
    */
-  run(call) {
+  run(call = {}) {
+    if (typeof call !== 'object' || call === null) fail(`${this.id}: run: expected an object of regions`);
     const result = this.#turn.then(() => this.#run(call));
     this.#turn = result.catch(() => {});
     return result;

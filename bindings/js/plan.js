@@ -1,5 +1,5 @@
 // plan.js -- a plan: made once from a description, run many times over typed arrays.
-import { dispose, Owned, Room, Staged } from './buffers.js';
+import { Handle, Room, Staged } from './buffers.js';
 import { writeDescription } from './describe.js';
 import { dtypeOfCode, dtypes } from './dtypes.js';
 import { fail } from './wasm.js';
@@ -55,10 +55,19 @@ function readInfo(w, plan) {
   });
 }
 
-export class Plan {
+/** Outside of Plan: a function made in its constructor would keep the plan alive. */
+const destroying = (kept, room, device) => (w) => {
+  room.free();
+  w.free(kept.workspace);
+  w.free(kept.bufs);
+  if (!w.lost) w.call('ambi_plan_destroy', kept.plan); // a net has nobody to throw to
+  device.drop();
+};
+
+export class Plan extends Handle {
+  #ambi; // kept as long as its plans are
   #w;
   #device;
-  #owned;
   #plan;
   #slots;
   #known;
@@ -66,25 +75,21 @@ export class Plan {
   #workspace = 0;
   #bufs = 0;
 
-  constructor(w, ops, device, description) {
+  constructor(ambi, w, device, description) {
+    super();
     const L = w.layout;
+    this.#ambi = ambi;
     this.#w = w;
     this.#device = device;
     const { op, offsets } = w.scratch(L.ambi_op + 16, (at) => {
-      const described = writeDescription(w, ops, description, at);
+      const described = writeDescription(w, this.#ambi.ops, description, at);
       w.attempt('ambi_plan_create', device.address(), at, at + L.ambi_op);
       this.#plan = w.u32(at + L.ambi_op);
       return described;
     });
-    const room = (this.#room = new Room(w));
+    this.#room = new Room(w);
     const kept = { plan: this.#plan, workspace: 0, bufs: 0 };
-    this.#owned = new Owned(w, (from) => {
-      room.free();
-      from.free(kept.workspace);
-      from.free(kept.bufs);
-      from.call('ambi_plan_destroy', kept.plan);
-      device.drop();
-    }).watch(this);
+    Handle.own(this, w, destroying(kept, this.#room, device));
     device.hold();
     try {
       this.#complete(op, offsets, description, kept);
@@ -122,7 +127,7 @@ export class Plan {
   /** Runs over typed arrays or buffers, by slot name. Outputs that are not given are made. Returns all outputs. */
   run(given = {}) {
     const values = this.#values(given); // what is given may run code of its own: no more of that from here on
-    if (!this.#owned.live) fail(`${this.op}: the plan was freed`);
+    if (this.freed) fail(`${this.op}: the plan was freed`);
     this.#device.address(); // throws when the device was freed
     const staged = new Staged(this.#w, values, this.#room);
     this.#launch(staged, values);
@@ -159,15 +164,5 @@ export class Plan {
     for (const slot of values.keys()) put(slot.index, staged.address(slot));
     put(n, this.#workspace);
     w.attempt('ambi_run', this.#plan, 0, this.#bufs, n, this.#bufs + n * L.ambi_buf);
-  }
-
-  get freed() {
-    return !this.#owned.live;
-  }
-  free() {
-    this.#owned.free();
-  }
-  [dispose]() {
-    this.free();
   }
 }

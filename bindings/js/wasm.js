@@ -44,7 +44,6 @@ const text = new TextDecoder();
 export class Wasm {
   #view;
   #dead = '';
-
   #threads = [];
 
   constructor(instance, memory) {
@@ -60,7 +59,14 @@ export class Wasm {
     if (threads === 1) return new Wasm(await WebAssembly.instantiate(module, {}));
     const memory = new WebAssembly.Memory({ initial: 128, maximum: 32768, shared: true });
     const w = new Wasm(await WebAssembly.instantiate(module, { env: { memory } }), memory);
-    await Promise.all(Array.from({ length: threads - 1 }, () => w.#startThread(module)));
+    const starting = Array.from({ length: threads - 1 }, () => w.#startThread(module));
+    try {
+      await Promise.all(starting);
+    } catch (e) {
+      await Promise.allSettled(starting);
+      w.endThreads();
+      throw e;
+    }
     return w;
   }
 
@@ -101,6 +107,11 @@ export class Wasm {
     return text.decode(all.slice(at, all.indexOf(0, at))); // a copy: shared memory is not decoded
   }
 
+  /** Whether a call has trapped. */
+  get lost() {
+    return this.#dead !== '';
+  }
+
   /** A C function by name. Pointers come back unsigned. A trap is a defect: nothing can be trusted after it. */
   call(name, ...args) {
     if (this.#dead) fail(this.#dead, 'device lost');
@@ -127,7 +138,7 @@ export class Wasm {
   }
 
   free(at) {
-    if (at && !this.#dead) this.call('free', at);
+    if (at && !this.lost) this.call('free', at);
   }
 
   /** Calls use(pointer) with `bytes` zeroed bytes that are freed afterwards. */

@@ -42,13 +42,23 @@ export function inputNames(op) {
 }
 
 /** {forward, backward, measured}: points [x, y]. backward is the op's gradient, measured the slope of its forward. */
-export function curve(ambi, op, { attrs = {}, input, from = -4, to = 4, points = 161 } = {}) {
+export function curve(ambi, op, { attrs = {}, input, ...range } = {}) {
   const tensors = shapes[op.name];
   if (!tensors) return null;
   const moving = input ?? inputNames(op).find((name) => name in tensors);
-  const output = op.slots.find((s) => s.output).name;
   const plan = ambi.plan({ op: op.name, tensors, attrs });
-  const back = op.backward ? ambi.plan({ op: op.name, pass: 'backward', tensors, attrs }) : null;
+  let back = null;
+  try {
+    if (op.backward) back = ambi.plan({ op: op.name, pass: 'backward', tensors, attrs });
+    return trace(ambi, op, plan, back, moving, range);
+  } finally {
+    plan.free();
+    back?.free();
+  }
+}
+
+function trace(ambi, op, plan, back, moving, { from = -4, to = 4, points = 161 }) {
+  const output = op.slots.find((s) => s.output).name;
   const named = (p) => Object.entries(p.slots).filter(([, s]) => s.read);
   const arrays = Object.fromEntries(named(plan).map(([name, slot]) => [name, valuesOf(op.name, slot, name)]));
   const slot = plan.slots[output];
@@ -69,8 +79,6 @@ export function curve(ambi, op, { attrs = {}, input, from = -4, to = 4, points =
   const e = 1e-2;
   if (differentiable && slot.dtype === 'f32')
     result.measured = xs.filter((_, i) => i % 8 === 4).map((x) => [x, (at(x + e) - at(x - e)) / (2 * e)]);
-  plan.free();
-  back?.free();
   return result;
 }
 

@@ -192,8 +192,8 @@ function startTrain() {
     },
     end(d) {
       const [first, last] = [points[0]?.[1], points.at(-1)?.[1]];
-      const text = `${points.length} steps: loss ${first?.toFixed(3)} to ${last?.toFixed(3)}${d.stopped ? ', stopped' : ''}`;
-      return [text, false];
+      const text = first === undefined ? 'no steps' : `${points.length} steps: loss ${first.toFixed(3)} to ${last.toFixed(3)}`;
+      return [`${text}${d.stopped ? ', stopped' : ''}`, false];
     },
   });
   addEventListener('resize', () => $('train').hidden || plot($('loss'), [{ points }], `${points.length} steps`));

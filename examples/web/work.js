@@ -111,6 +111,8 @@ function sample(model, letters, begin, count) {
 }
 
 async function runTrain({ text, steps, rate }) {
+  if (!(steps >= 1)) throw new Error('steps: expected a number of at least 1');
+  if (!(rate > 0)) throw new Error('rate: expected a number above 0');
   const { letters, ids } = vocabularyOf(text);
   const length = Math.min(64, ids.length - 1);
   if (length < 8) throw new Error('the text is too short: give it at least 9 characters');

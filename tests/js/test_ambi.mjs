@@ -313,18 +313,35 @@ test('memory is used again', async () => {
   equal(other.memoryBytes, before);
 });
 
-test('what is forgotten is freed', async () => {
+/** Makes things, twenty at a time, and forgets them: the module's memory must not grow by all of them. */
+async function forget(make) {
   ok(globalThis.gc, 'run with --expose-gc');
   const other = await load();
   const before = other.memoryBytes;
   for (let round = 0; round < 40; round++) {
-    for (let i = 0; i < 20; i++) other.buffer('f32', 1 << 18); // 1 MiB each, 800 in all
+    for (let i = 0; i < 20; i++) make(other); // 1 MiB each, 800 in all
     for (let k = 0; k < 3; k++) {
       globalThis.gc();
       await new Promise((r) => setTimeout(r, 1));
     }
   }
   ok(other.memoryBytes < before + 200 * 2 ** 20, `${other.memoryBytes} bytes`);
+}
+
+test('buffers that are forgotten are freed', () => forget((other) => other.buffer('f32', 1 << 18)));
+
+test('plans that are forgotten are freed', () => {
+  const x = new Float32Array(1 << 17);
+  return forget((other) => other.plan({ op: 'unary', tensors: { x: [x.length] } }).run({ x }));
+});
+
+test('an ambi that is forgotten is kept by its plans', async () => {
+  const plan = (await load()).plan({ op: 'unary', attrs: { function: 'neg' }, tensors: { x: [3] } });
+  for (let k = 0; k < 3; k++) {
+    globalThis.gc();
+    await new Promise((r) => setTimeout(r, 1));
+  }
+  equal(plan.run({ x: Float32Array.of(1, 2, 3) }).y.join(), '-1,-2,-3');
 });
 
 // ---- loading -------------------------------------------------------------------------------------------------------

@@ -1,8 +1,7 @@
 /* math.h -- the vector functions that the formulas of ops/elementwise.def are written with (meanings: see there).
  *
  * f32: own polynomials, such that every value and derivative of the table is right to 4 ulp over the whole range,
- *      denormal results, infinities and NaN included (the derivatives of mish and gelu_tanh: 6); without fused
- *      multiply-add to 5 (gelu_tanh's derivative, at a point in ten million: 6.1).
+ *      denormal results, infinities and NaN included (the derivatives of mish and gelu_tanh: 6).
  *      e^x is kept as e^r 2^n (r near 0, n an integer) until the last step, so that k e^x or x sigmoid(x) neither
  *      underflows half way nor rounds a denormal twice.
  * f64: libm, lane by lane; right rather than fast.
@@ -14,12 +13,6 @@
 
 #define let                 const vr
 #define pick(no, yes, cond) v_select(cond, yes, no)
-#endif
-
-#if defined(AMBI_TEXT) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
-#define HAS_FMA 1
-#else
-#define HAS_FMA 0
 #endif
 
 static inline vr m_min(vr v, vr limit) { return v_min(v, limit); }
@@ -121,36 +114,24 @@ static inline logit m_logit_cubic(vr x, double p, double q) {
   return l;
 }
 
-/* e^r = up / down, |r| <= ln2/2. Then s = sigmoid(t) = c down / d and 1 - s = up / d, d = c down + up. */
-typedef struct {
-  vr up, down_p, d; /* down_p = down c.p */
-} odds;
-
-static inline odds m_odds(logit t) {
-#if HAS_FMA
-  const vr m = expm1_poly(t.r);
-  const odds o = {K(1.0) + m, t.c.p, (v_times(t.c.p, t.c) + K(1.0)) + m};
-#else /* steps of a polynomial cost twice as much: (h + r) / (h - r), h = r coth(r/2) = 2 + r^2 q(r^2), 2^-31.6 */
+/* k s, s = sigmoid(t) = c / (c + e^r). Without multiply-add a polynomial costs twice as much: e^r = (h + r) / (h - r),
+ * h = r coth(r/2) = 2 + r^2 q(r^2), 2^-31.6, |r| <= ln2/2, is then cheaper. */
+static inline vr m_gate(vr k, logit t) {
+#if defined(AMBI_TEXT) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+  return v_times(v_ratio(k, (v_times(t.c.p, t.c) + K(1.0)) + expm1_poly(t.r)) * t.c.p, t.c);
+#else
   const vr z = t.r * t.r;
   const vr h = K(2.000000012500985) + z * (K(0.1666658347813435) - z * K(0.0027639208833933862));
-  const vr up = h + t.r, down_p = (h - t.r) * t.c.p;
-  const odds o = {up, down_p, v_now(v_times(down_p, t.c) + up)};
+  const vr down = (h - t.r) * t.c.p, d = v_now(v_times(down, t.c) + (h + t.r));
+  return v_times(v_ratio(k, d) * down, t.c);
 #endif
-  return o;
-}
-
-/* k s */
-static inline vr m_gate(vr k, logit t) {
-  const odds o = m_odds(t);
-  return v_times(v_ratio(k, o.d) * o.down_p, t.c);
 }
 static inline vr m_sigmoid(vr t) { return m_gate(K(1.0), m_logit(t)); }
 
-/* k s (1 + g (1 - s)) */
+/* k s (1 + g (1 - s)), where e^-t = p / c, s = c / d, 1 - s = p / d, d = c + p. */
 static inline vr m_gate_grad(vr k, vr g, logit t) {
-  const odds o = m_odds(t);
-  const vr slope = K(1.0) + m_clamp(g, K(-1e30), K(150.0)) * v_ratio(o.up, o.d);
-  return v_times(v_ratio(k * slope, o.d) * o.down_p, t.c);
+  const vr p = K(1.0) + expm1_poly(t.r), d = v_now(v_times(t.c.p, t.c) + p);
+  return v_times(v_ratio(k * (K(1.0) + m_clamp(g, K(-1e30), K(150.0)) * v_ratio(p, d)), d) * t.c.p, t.c);
 }
 
 /* ---- logarithms ------------------------------------------------------------------------------------------ */
