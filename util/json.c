@@ -190,7 +190,7 @@ static json_value *parse_number(parser *s) {
   errno = 0;
   v->integer = whole ? strtoll(s->p, NULL, 10) : 0;
   v->is_int = whole && errno == 0;
-  s->p = end;
+  s->p += end - s->p;
   return v;
 }
 
