@@ -166,15 +166,16 @@ static const char *number_end(const char *p, int *whole) {
   return p;
 }
 
-/* The number from p to end, whatever the host's locale has for a decimal point. 0: C reads on past it (0x10), or it is
- * too long to be worth it. */
+/* The number from p to end, whatever the host's locale has for a decimal point: it may stop at ours, or read "1,2" as
+ * one. 0: too long to be worth it, or what C would read on (0x10). */
 static int number_value(const char *p, const char *end, double *v) {
   char *stop, copy[512];
-  const char *dot = memchr(p, '.', (size_t)(end - p)), *point = localeconv()->decimal_point;
+  const char *dot = memchr(p, '.', (size_t)(end - p)), *cut = dot ? dot : end, *rest = dot ? dot + 1 : end;
   *v = strtod(p, &stop);
-  if (stop >= end || !dot) return stop == end;
-  const int n = snprintf(copy, sizeof copy, "%.*s%s%.*s", (int)(dot - p), p, point, (int)(end - dot - 1), dot + 1);
-  if (n < 0 || (size_t)n >= sizeof copy) return 0;
+  if (stop == end) return 1;
+  const int n = snprintf(copy, sizeof copy, "%.*s%s%.*s", (int)(cut - p), p, dot ? localeconv()->decimal_point : "",
+                         (int)(end - rest), rest);
+  if (n < 0 || (size_t)n >= sizeof copy || *end == 'x' || *end == 'X') return 0;
   *v = strtod(copy, NULL);
   return 1;
 }
