@@ -22,8 +22,12 @@ typedef struct {
   real max, sum, below; /* below: sum of l - max, when asked for */
 } row_stats;
 
-/* Independent sums along a tile; fewer in kernel packs, which may not pass 32 KiB. */
+/* Independent sums along a tile; fewer where code is to be small: kernel packs may not pass 32 KiB. */
+#ifdef AMBI_COMPACT
+enum { WAYS = 1 };
+#else
 enum { WAYS = F32_ALONE ? 2 : 4 };
+#endif
 
 /* Half of a step of logits, with `other` past the end of the row */
 INLINE vr logit_half(int kind, logit_map f, const void *x, int64_t k, int half, int64_t left, real other) {
