@@ -54,12 +54,12 @@ int64_t sweep_midpoints(ambi_dtype from, ambi_dtype to, double **x) {
   return n;
 }
 
-double sweep_error(ambi_dtype t, double got, double exact, double scale) {
+double sweep_error(ambi_dtype t, double got, double exact, double scale, int ulps) {
   if (isnan(exact) || isnan(got)) return isnan(exact) && isnan(got) ? 0 : INFINITY;
   double max = value_max(t), beyond = max + value_ulp(t, max); /* infinity counts as one ulp behind the largest value */
   double target = t == AMBI_F32 ? exact : value_round(t, exact);
   double allowed = t == AMBI_F32 ? 0 : value_ulp(t, target);
-  if (t == AMBI_F32 || scale > fabs(exact)) allowed += 4 * value_ulp(AMBI_F32, fmin(scale, value_max(AMBI_F32)));
+  if (t == AMBI_F32 || scale > fabs(exact)) allowed += ulps * value_ulp(AMBI_F32, fmin(scale, value_max(AMBI_F32)));
   if (isinf(exact) || fabs(exact) >= beyond + allowed) return isinf(got) && (got > 0) == (exact > 0) ? 0 : INFINITY;
   if (isinf(got)) got = copysign(beyond, got);
   if (isinf(target)) target = copysign(beyond, target);

@@ -14,10 +14,10 @@ int64_t sweep_chunk(int chunk, double **x);
 /* For conversions from `from` to `to`: arguments at, just below and just above every midpoint between neighbours. */
 int64_t sweep_midpoints(ambi_dtype from, ambi_dtype to, double **x);
 
-/* |got - exact| in units of what is allowed: 4 ulp in f32; in f16 and bf16 one ulp of storage from the rounded exact
+/* |got - exact| in units of what is allowed: `ulps` in f32; in f16 and bf16 one ulp of storage from the rounded exact
  * value. `scale` >= |exact| is the largest term the value is a sum of: where terms cancel, arithmetic keeps digits of
- * the terms, not of the sum, so 4 ulp of f32 of the largest term are allowed there.
+ * the terms, not of the sum, so as many ulp of f32 of the largest term are allowed there.
  * Infinite when one is NaN or infinite and the other is not. */
-double sweep_error(ambi_dtype t, double got, double exact, double scale);
+double sweep_error(ambi_dtype t, double got, double exact, double scale, int ulps);
 
 #endif
