@@ -140,6 +140,7 @@ inline void work(const args &a, const place &w, state &f, const sight &keys, sha
   u32 number = 0;
   float s[1][NT][4], dp[1][NT][4];
   u32 dt[NT / 2][4];
+  hold(f.dq[0]); /* zeros now: set among products, they would keep these from overlapping */
   for (int key = keys.lo; key < keys.hi; key += KEYS_HERE, at.next()) {
     const shared_at k = q + (u32)(STAGES_AT + at.stage * 2 * TILE_BYTES);
     const bool whole = last.lo <= key && first.hi >= key + KEYS_HERE;
@@ -301,6 +302,7 @@ inline bool work(const args &a, const place &w, state &f, shared_at k, const sta
   bool spoilt = false;
   float s[1][NT][4], dp[1][NT][4];
   u32 p[NT / 2][4], dt[NT / 2][4];
+  hold(f.dv[0]), hold(f.dk[0]);
   for (walk_queries i(a, w); i.more(); i.next(), at.next()) {
     const shared_at q = k + (u32)(STAGES_AT + at.stage * 2 * TILE_BYTES);
     const shared_at statistics = k + (u32)(STATISTICS_AT + at.stage * 2 * STATISTICS_BYTES);
