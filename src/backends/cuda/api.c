@@ -152,7 +152,7 @@ static const struct {
 } meanings[] = {
     {2, AMBI_NO_MEMORY},        /* out of memory                                           */
     {3, AMBI_NO_DEVICE},        /* not initialised: no GPU, or a driver that does not fit  */
-    {34, AMBI_NO_DEVICE},       /* the toolkit's placeholder, not the driver itself        */
+    {34, AMBI_NO_DEVICE},       /* the toolkit's libcuda, which is for linking only       */
     {46, AMBI_NO_DEVICE},       /* busy: used exclusively by somebody                      */
     {100, AMBI_NO_DEVICE},      /* no device                                               */
     {101, AMBI_NO_DEVICE},      /* no such device                                          */
