@@ -234,6 +234,7 @@ inline void finish_steps(const args &a, const block_at &b, tile &m, int t, const
     if (SOFTPLUS) ddelta *= -m_expm1(-d); /* sigmoid(x) = 1 - e^-softplus(x) */
     sum.dskip[l] += dp * u;
     sum.dbias[l] += ddelta;
+    if (l == 0) __syncwarp(); /* every lane has read these steps */
     m.at[MY_ROW(b, l)][t + MY_STEP(b, l)] =
         make_float4(skip * dp + d * of.s[l], ddelta, 0.0f, HAS(DZ) ? (of.p[l] + skip * u) * slope : 0.0f);
   }
