@@ -15,12 +15,7 @@ static const ref_kernel *const kernels[AMBI_KINDS] = {
 #undef OP
 };
 
-static const char *element(const ref_call *c, int slot, at_index i) {
-  const ambi_tensor *t = &c->p->t[slot];
-  int64_t offset = 0;
-  for (int k = 0; k < t->ndim; k++) offset += i.i[k] * t->stride[k];
-  return c->at[slot] + offset * (int64_t)ambi_dtype_size(t->dtype);
-}
+_Static_assert(AMBI_MAX_DIMS == 8, "as ref_element counts");
 
 typedef union {
   float f;
@@ -61,7 +56,7 @@ static stored bits(ambi_dtype dtype, const char *at) {
   return v;
 }
 
-static double load(ambi_dtype dtype, const char *at) { return conversions[dtype].load(bits(dtype, at)); }
+double ref_load(ambi_dtype dtype, const char *at) { return conversions[dtype].load(bits(dtype, at)); }
 
 static void save(ambi_dtype dtype, char *at, double value) {
   stored v;
@@ -69,16 +64,14 @@ static void save(ambi_dtype dtype, char *at, double value) {
   memcpy(at, &v, ambi_dtype_size(dtype));
 }
 
-double ref_get(const ref_call *c, int slot, at_index i) { return load(c->p->t[slot].dtype, element(c, slot, i)); }
-
 int64_t ref_integer(const ref_call *c, int slot, at_index i) {
-  return c->p->t[slot].dtype == AMBI_I64 ? bits(AMBI_I64, element(c, slot, i)).l : (int64_t)ref_get(c, slot, i);
+  return c->p->t[slot].dtype == AMBI_I64 ? bits(AMBI_I64, ref_element(c, slot, i)).l : (int64_t)ref_get(c, slot, i);
 }
 
 void ref_set(const ref_call *c, int slot, at_index i, double value) {
   if (!writes_slot(c->p, slot)) return;
-  char *at = (char *)element(c, slot, i);
-  if (c->p->accumulates & AMBI_BIT(slot)) value += load(c->p->t[slot].dtype, at);
+  char *at = ref_element(c, slot, i);
+  if (c->p->accumulates & AMBI_BIT(slot)) value += ref_load(c->p->t[slot].dtype, at);
   save(c->p->t[slot].dtype, at, value);
 }
 
@@ -122,6 +115,9 @@ static ambi_status ref_run(const ambi_plan *plan, ambi_stream *s, const ambi_buf
   const ref_kernel *k = plan->code;
   ref_call c = {.p = &plan->p, .scratch = (double *)(void *)host_address(workspace)};
   host_addresses(&plan->p, slots, c.at);
+  for (int slot = 0; slot < AMBI_SLOTS; slot++)
+    for (int k = 0; k < c.p->t[slot].ndim; k++)
+      c.step[slot][k] = c.p->t[slot].stride[k] * (int64_t)ambi_dtype_size(c.p->t[slot].dtype);
   (is_backward(&plan->p) ? k->backward : k->forward)(&c);
   return AMBI_OK;
 }

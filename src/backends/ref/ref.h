@@ -3,12 +3,15 @@
  * A reference is plain C in f64: never optimised, never deleted, the oracle for every other kernel.             */
 #ifndef AMBI_REF_H
 #define AMBI_REF_H
+#include <string.h>
+
 #include "core/core.h"
 
 typedef struct {
   const problem *p;
   char *at[AMBI_SLOTS];
-  double *scratch; /* as many doubles as ref_kernel.scratch asked for */
+  int64_t step[AMBI_SLOTS][AMBI_MAX_DIMS]; /* bytes along each axis, 0 beyond the last */
+  double *scratch;                         /* as many doubles as ref_kernel.scratch asked for */
 } ref_call;
 
 typedef struct {
@@ -23,7 +26,21 @@ typedef struct {
 } at_index;
 #define AT(...) ((at_index){{__VA_ARGS__}})
 
-double ref_get(const ref_call *c, int slot, at_index i);
+static inline char *ref_element(const ref_call *c, int slot, at_index at) {
+  const int64_t *i = at.i, *s = c->step[slot]; /* written out, so that indices that are 0 cost nothing */
+  return c->at[slot] + (i[0] * s[0] + i[1] * s[1] + i[2] * s[2] + i[3] * s[3] + i[4] * s[4] + i[5] * s[5] +
+                        i[6] * s[6] + i[7] * s[7]);
+}
+
+double ref_load(ambi_dtype dtype, const char *at);
+
+static inline double ref_get(const ref_call *c, int slot, at_index i) {
+  const char *at = ref_element(c, slot, i);
+  double v;
+  if (c->p->t[slot].dtype != AMBI_F64) return ref_load(c->p->t[slot].dtype, at);
+  memcpy(&v, at, sizeof v);
+  return v;
+}
 int64_t ref_integer(const ref_call *c, int slot, at_index i); /* of an integer slot; i64 may be beyond a double */
 /* Gradients that accumulate are added to; a slot that is not written is left alone. */
 void ref_set(const ref_call *c, int slot, at_index i, double value);
