@@ -72,6 +72,7 @@ inline uint4 load_chunk(shared_at from) {
 
 /* Of a warp, when its lanes are done with a tile */
 inline void warp_arrives(shared_at b) {
+  __syncwarp(); /* what they read themselves, too */
   if (threadIdx.x % 32 == 0) barrier_arrive(b);
 }
 /* This thread's part of a tile: on its way, by copies alone, or here already. */
