@@ -1,7 +1,7 @@
 /* math.h -- the vector functions that the formulas of ops/elementwise.def are written with (meanings: see there).
  *
  * f32: own polynomials, such that every value and derivative of the table is right to 4 ulp over the whole range,
- *      denormal results, infinities and NaN included (the derivatives of mish and gelu_tanh: 6).
+ *      denormal results, infinities and NaN included.
  *      e^x is kept as e^r 2^n (r near 0, n an integer) until the last step, so that k e^x or x sigmoid(x) neither
  *      underflows half way nor rounds a denormal twice.
  * f64: libm, lane by lane; right rather than fast.
@@ -30,6 +30,15 @@ static inline vr m_copysign(vr size, vr sign) {
 #if AMBI_REAL == 64
 #include "math_f64.h"
 #else
+
+#if defined(AMBI_TEXT) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#define AMBI_FUSED 1 /* a b + c is one operation */
+#else
+#define AMBI_FUSED 0
+#endif
+#ifndef AMBI_TEXT
+typedef double vd __attribute__((vector_size(2 * VBYTES)));
+#endif
 
 /* ---- e^x ------------------------------------------------------------------------------------------------- */
 
@@ -99,26 +108,34 @@ static inline logit m_logit(vr t) {
 }
 
 /* t = x (p + q x^2), in units of ln2. Rounded once it would cost e^-t |t| ulp, so w = p + q x^2 gets a second part:
- * what x^2 lost, what q and p lost, and what the sum lost (p_hi has 12 bits, so that p_hi - w is exact). */
+ * what x^2 lost, what q and p lost, and what the sum lost (p_hi has 12 bits, so that p_hi - w is exact). Without
+ * multiply-add double is cheaper. */
+static inline vr cubic_clamp(vr x) { return m_clamp(x, K(-12.9), K(7.0)); } /* t in [-174, 36] for gelu's p and q */
 static inline logit m_logit_cubic(vr x, double p, double q) {
   const double log2e = 1.4426950408889634, pd = p * log2e, qd = q * log2e;
+  const vr v = cubic_clamp(x);
+  vr n;
+#if AMBI_FUSED
   const float p_hi = (float)((double)(int)(pd * 1024.0) / 1024.0), q_hi = (float)qd;
-  const vr v = m_clamp(x, K(-12.9), K(7.0)); /* t in [-174, 36] for gelu's p and q */
   const vr x2 = v * v, x2_lo = v_fma(v, v, -x2);
   const vr w = v_fma(K(q_hi), x2, K(p_hi));
   const vr lost = K(q_hi) * x2_lo + (K(qd - (double)q_hi) * x2 + K(pd - (double)p_hi));
   const vr w_lo = v_fma(K(q_hi), x2, K(p_hi) - w) + lost;
-  vr n;
   const pow2 c = v_pow2(v * w, &n);
   const logit l = {c, (v_fma(-v, w, n) - v * w_lo) * K(0.69314718055994531)};
+#else
+  const vd wide = __builtin_convertvector(v, vd), t = wide * (pd + qd * wide * wide);
+  const pow2 c = v_pow2(__builtin_convertvector(t, vr), &n);
+  const logit l = {c, v_now(__builtin_convertvector(__builtin_convertvector(n, vd) - t, vr) * K(0.69314718055994531))};
+#endif
   return l;
 }
 
 /* k s, s = sigmoid(t) = c / (c + e^r). Without multiply-add a polynomial costs twice as much: e^r = (h + r) / (h - r),
  * h = r coth(r/2) = 2 + r^2 q(r^2), 2^-31.6, |r| <= ln2/2, is then cheaper. */
 static inline vr m_gate(vr k, logit t) {
-#if defined(AMBI_TEXT) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
-  return v_times(v_ratio(k, (v_times(t.c.p, t.c) + K(1.0)) + expm1_poly(t.r)) * t.c.p, t.c);
+#if AMBI_FUSED
+  return v_times(v_ratio(k, K(1.0) + (v_times(t.c.p, t.c) + expm1_poly(t.r))) * t.c.p, t.c);
 #else
   const vr z = t.r * t.r;
   const vr h = K(2.000000012500985) + z * (K(0.1666658347813435) - z * K(0.0027639208833933862));
@@ -128,10 +145,31 @@ static inline vr m_gate(vr k, logit t) {
 }
 static inline vr m_sigmoid(vr t) { return m_gate(K(1.0), m_logit(t)); }
 
+/* 1 + u (p + 3 q x^2) */
+static inline vr cubic_grad_sum(vr u, vr x, double p, double q) {
+#if AMBI_FUSED
+  const vr x2 = x * x, lost = v_fma(x, x, -x2);
+  return K(1.0) + u * (K(3.0 * q) * x2 + (K(3.0 * q) * lost + K(p)));
+#else
+  const vd wide = __builtin_convertvector(x, vd);
+  return __builtin_convertvector(1.0 + __builtin_convertvector(u, vd) * (p + (3.0 * q) * wide * wide), vr);
+#endif
+}
+
 /* k s (1 + g (1 - s)), where e^-t = p / c, s = c / d, 1 - s = p / d, d = c + p. */
 static inline vr m_gate_grad(vr k, vr g, logit t) {
   const vr p = K(1.0) + expm1_poly(t.r), d = v_now(v_times(t.c.p, t.c) + p);
   return v_times(v_ratio(k * (K(1.0) + m_clamp(g, K(-1e30), K(150.0)) * v_ratio(p, d)), d) * t.c.p, t.c);
+}
+
+/* The same for t = p x + q x^3, g = x (p + 3 q x^2), which rounds more often. So 1 - s is taken from w, the smaller of
+ * s and 1 - s: where s is, the error of d does not reach it. And x^2 gets a second part, as in m_logit_cubic. */
+static inline vr m_gate_grad_cubic(vr k, vr x, double p, double q) {
+  const logit t = m_logit_cubic(x, p, q);
+  const vr c = v_times(t.c.p, t.c), m = expm1_poly(t.r), e = K(1.0) + m;
+  const vr d = v_now(AMBI_FUSED ? K(1.0) + (c + m) : c + e);
+  const vr v = cubic_clamp(x), w = v_ratio(v_min(e, c), d), u = v_select(v < K(0.0), v - v * w, v * w); /* x (1 - s) */
+  return v_times(k * v_quotient(cubic_grad_sum(u, v, p, q), d) * t.c.p, t.c);
 }
 
 /* ---- logarithms ------------------------------------------------------------------------------------------ */
@@ -190,16 +228,29 @@ static inline vr m_mul_gauss(vr k, vr t, vr h) {
   return v_times((k + k * m) * c.p, c);
 }
 
-/* Q(t) exp(t^2/2) = 1 / (2 + t (sqrt(2 pi) - a / b)), 0 <= t <= 14.6 (beyond, Q is 0): a of degree 3, b of 4, 2^-25.7.
+/* 1 / (Q(t) exp(t^2/2)) = 2 + t (sqrt(2 pi) - a / b), 0 <= t <= 14.6 (beyond, Q is 0): a of degree 3, b of 4, 2^-25.7.
  * So written, the errors of a and b hardly matter, neither where t is small nor where it is large. */
-static inline vr m_mul_tail(vr k, vr t) {
-  pow2 c;
-  const vr m = gauss(t, K(0.5), &c), v = v_min(t, K(18.0));
+static inline vr tail_inverse(vr t) {
+  const vr v = v_min(t, K(18.0));
   const vr a23 = K(0.15725798427131712) + v * K(0.019291823336318917);
   const vr b34 = K(0.09066448279985316) + v * K(0.0096471277388386901);
   const vr a = K(0.91085768418302893) + v * (K(0.55880068733130139) + v * a23);
   const vr b = K(1.0) + v * (K(0.91344804166136043) + v * (K(0.39410016959061542) + v * b34));
-  return v_times((k + k * m) / (K(2.0) + v * (K(2.5066282746310005) - a / b)) * c.p, c);
+  return K(2.0) + v * (K(2.5066282746310005) - a / b);
+}
+
+static inline vr m_mul_tail(vr k, vr t) {
+  pow2 c;
+  const vr m = gauss(t, K(0.5), &c);
+  return v_times((k + k * m) / tail_inverse(t) * c.p, c);
+}
+
+/* The difference first: near its root only the errors of its two terms are left. */
+static inline vr m_mul_tail_grad(vr k, vr t) {
+  pow2 c;
+  const vr m = gauss(t, K(0.5), &c);
+  const vr w = k * (K(1.0) / tail_inverse(t) - K(0.3989422804014327) * v_min(t, K(18.0)));
+  return v_times((w + w * m) * c.p, c);
 }
 
 /* |x| < 1: x q(x^2), 2^-29.6; beyond: 1 - 2 Q(x sqrt 2). */
@@ -221,8 +272,6 @@ static inline vr m_erf(vr x) {
 static inline vr m_sin(vr x) { return sinf(x); } /* right to 2 ulp */
 static inline vr m_cos(vr x) { return cosf(x); }
 #else
-typedef double vd __attribute__((vector_size(2 * VBYTES)));
-
 /* r = x - n pi/2, |r| <= pi/4, in double: pi/2 is a 33-bit head, whose multiples are exact, and a tail. |n| < 2^20. */
 static inline vr quadrant(vr x, vr *n) {
   *n = v_rint(x * K(0.63661977236758134));

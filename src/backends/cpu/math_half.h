@@ -81,6 +81,10 @@ static inline vr half_gate_grad(vr k, vr g, vr y) {
   return half_scale(k * v_rough_inverse(d) * sum, whole, c);
 }
 
+static inline vr half_gate_grad_cubic(vr k, vr x, double p, double q) {
+  return half_gate_grad(k, x * (K(p) + K(3.0 * q) * x * x), half_logit_cubic(x, p, q));
+}
+
 /* half_gate in the steps of half_gate_grad: a kernel that needs both takes them once. */
 static inline vr half_gate_beside_grad(vr k, vr y) {
   pow2 c;
@@ -121,17 +125,23 @@ static inline vr half_mul_tail(vr k, vr t) {
   return half_mul_gauss(k * b / (K(2.0) + v * (K(2.5066282746310005) * b + a)), v, K(0.5));
 }
 
-#define m_exp         half_exp
-#define m_mul_exp     half_mul_exp
-#define m_logit       half_logit
-#define m_logit_cubic half_logit_cubic
-#define m_gate        half_gate
-#define m_gate_grad   half_gate_grad
-#define m_sigmoid     half_sigmoid
-#define m_softplus    half_softplus
-#define m_tanh        half_tanh
-#define m_mul_gauss   half_mul_gauss
-#define m_mul_tail    half_mul_tail
+static inline vr half_mul_tail_grad(vr k, vr t) {
+  return half_mul_tail(k, t) - half_mul_gauss(K(0.3989422804014327) * k * t, t, K(0.5));
+}
+
+#define m_exp             half_exp
+#define m_mul_exp         half_mul_exp
+#define m_logit           half_logit
+#define m_logit_cubic     half_logit_cubic
+#define m_gate            half_gate
+#define m_gate_grad       half_gate_grad
+#define m_gate_grad_cubic half_gate_grad_cubic
+#define m_sigmoid         half_sigmoid
+#define m_softplus        half_softplus
+#define m_tanh            half_tanh
+#define m_mul_gauss       half_mul_gauss
+#define m_mul_tail        half_mul_tail
+#define m_mul_tail_grad   half_mul_tail_grad
 
 #endif
 #endif

@@ -189,6 +189,16 @@ static inline vr v_ratio(vr a, vr b) {
 #endif
 }
 
+/* The same to about 0.5 ulp, for two steps more: the remainder a - b q is exact. */
+static inline vr v_quotient(vr a, vr b) {
+#if defined(AMBI_ISA_avx512) && AMBI_REAL == 32
+  const vr y = _mm512_rcp14_ps(b), q = a * y;
+  return q + y * (a - b * q);
+#else
+  return a / b;
+#endif
+}
+
 /* 1 / b to 2^-14, b likewise. */
 static inline vr v_rough_inverse(vr b) {
 #if defined(AMBI_ISA_avx512) && AMBI_REAL == 32

@@ -62,3 +62,7 @@ inline vr m_gate_grad(vr k, vr g, logit t) {
   const double other = m_gate(1.0, logit{-t.hi, -t.lo});
   return m_gate(k * (1.0 + v_max(g, -1e30) * other), t);
 }
+inline vr m_gate_grad_cubic(vr k, vr x, double p, double q) {
+  return m_gate_grad(k, x * (p + 3.0 * q * x * x), m_logit_cubic(x, p, q));
+}
+inline vr m_mul_tail_grad(vr k, vr t) { return m_mul_tail(k, t) - m_mul_gauss(0.3989422804014327 * k * t, t, 0.5); }

@@ -30,6 +30,10 @@ inline pow2 v_pow2(vr v, vr *n) { /* n: the nearest whole number to v */
 }
 inline vr v_times(vr v, pow2 c) { return v * c.q; }
 inline vr v_ratio(vr a, vr b) { return __fdividef(a, b); } /* 2 ulp, 2^-126 <= |b| <= 2^126 */
+inline vr v_quotient(vr a, vr b) { /* 0.5 ulp and a little */
+  const vr y = __fdividef(K(1.0), b), q = a * y;
+  return fmaf(y, fmaf(-b, q, a), q);
+}
 
 /* The GPU's own 2^y and 1/x, right to about 2^-22. */
 #ifdef AMBI_EMULATED

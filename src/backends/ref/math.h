@@ -35,5 +35,11 @@ static inline double m_gate_grad(double k, double g, double t) {
   if (s == 0 || rest == 0) return k * s;
   return k * s * (1 + g * rest);
 }
+static inline double m_gate_grad_cubic(double k, double x, double p, double q) {
+  return m_gate_grad(k, x * (p + 3 * q * x * x), m_logit_cubic(x, p, q));
+}
+static inline double m_mul_tail_grad(double k, double t) {
+  return m_mul_tail(k, t) - m_mul_gauss(0.3989422804014327 * k * t, t, 0.5);
+}
 
 #endif
