@@ -298,6 +298,38 @@ inline void put_pair(bool adds, char *p, int i, float low, float high) {
     at[0] = (u16)both, at[1] = (u16)(both >> 16);
 }
 
+/* Of four words of a lane and those of its three neighbours: word t of all of them, for lane t of the four */
+inline uint4 turn_words(u32 (&w)[4]) {
+  const bool high = threadIdx.x & 2, odd = threadIdx.x & 1;
+  u32 a = __shfl_xor_sync(ALL_LANES, high ? w[0] : w[2], 2), b = __shfl_xor_sync(ALL_LANES, high ? w[1] : w[3], 2);
+  if (high)
+    w[0] = a, w[1] = b;
+  else
+    w[2] = a, w[3] = b;
+  a = __shfl_xor_sync(ALL_LANES, odd ? w[0] : w[1], 1), b = __shfl_xor_sync(ALL_LANES, odd ? w[2] : w[3], 1);
+  return odd ? make_uint4(a, w[1], b, w[3]) : make_uint4(w[0], a, w[2], b);
+}
+
+/* Row g + 8 h of c, times `factor`, to 8 NT columns of 16-bit memory, of which `width` are there; in chunks of 16 bytes
+ * where all rows of the warp are aligned so. */
+template <int TYPE, int NT>
+inline void put_row(bool adds, char *p, const float (&c)[NT][4], int h, float factor, int width, bool there) {
+  const int t = (int)threadIdx.x % 4;
+  const bool wide = NT % 4 == 0 && !adds && __all_sync(ALL_LANES, (u64)p % 16 == 0);
+#pragma unroll
+  for (int j = 0; wide && j < NT / 4; j++) {
+    u32 w[4];
+#pragma unroll
+    for (int n = 0; n < 4; n++) w[n] = two_halves<TYPE>(c[4 * j + n][2 * h] * factor, c[4 * j + n][2 * h + 1] * factor);
+    const uint4 chunk = turn_words(w);
+    if (there && 8 * (4 * j + t) < width) ((uint4 *)p)[4 * j + t] = chunk;
+  }
+#pragma unroll
+  for (int n = 0; n < NT; n++)
+    if (!wide && there && 8 * n < width)
+      put_pair<TYPE>(adds, p, 8 * n + 2 * t, c[n][2 * h] * factor, c[n][2 * h + 1] * factor);
+}
+
 /* ---- weights that are zero because of a mask: an infinity or NaN must not count there ------------ */
 template <int TYPE>
 inline bool is_odd(u32 bits) {

@@ -48,12 +48,8 @@ inline void put_rows(const args &a, int s, i64 b, i64 h, int row, int end, int c
 #pragma unroll
   for (int i = 0; i < MT * 2; i++) {
     const int here = row + 8 * i + LANE_ROW;
-    char *at = row_address(a, s, b, h, here);
-#pragma unroll
-    for (int n = 0; n < NT; n++)
-      if (here < end && column + 8 * n < WIDTH)
-        put_pair<TYPE>(ADDS(s), at, column + 8 * n + LANE_COL, c[i / 2][n][i % 2 * 2] * factor,
-                       c[i / 2][n][i % 2 * 2 + 1] * factor);
+    put_row<TYPE>(ADDS(s), row_address(a, s, b, h, here) + 2 * column, c[i / 2], i % 2, factor, (int)WIDTH - column,
+                  here < end);
   }
 }
 

@@ -15,11 +15,13 @@ enum { WORKERS = 8, WORKING = 32 * WORKERS }; /* warps, threads */
 /* Stages of tiles, their barriers, and the number of the last odd tile of a stage */
 template <int STAGES>
 struct stages {
-  shared_at at; /* CAME, READ: a barrier each for every stage; then the numbers */
+  shared_at at; /* came, read: a barrier each for every stage; one for the rows of a place; then the numbers */
   shared_at came(int stage) const { return at + 8u * (u32)stage; }
   shared_at read(int stage) const { return at + 8u * (u32)(STAGES + stage); }
-  shared_at odd(int stage) const { return at + 16u * STAGES + 4u * (u32)stage; }
+  shared_at rows_read() const { return at + 16u * STAGES; }
+  shared_at odd(int stage) const { return at + 16u * STAGES + 8 + 4u * (u32)stage; }
   void begin() const {
+    barrier_init(rows_read(), WORKERS);
     for (int i = 0; i < STAGES; i++) {
       barrier_init(came(i), GROUP), barrier_init(read(i), WORKERS);
       store_shared(odd(i), 0);
@@ -111,11 +113,17 @@ inline void slopes(const args &a, const place &w, const state &f, const float (&
   });
 }
 
-inline void bring_all(const args &a, const place &w, const sight &keys, shared_at q, const stages<STAGES> &b) {
+/* The keys that some query of a place sees */
+inline sight keys_here(const args &a, const place &w) {
+  sight keys;
+  keys.lo = seen_by(a, w.first, w.valid).lo, keys.hi = seen_by(a, w.first + ROWS - 1, w.valid).hi;
+  return keys;
+}
+
+inline void bring_place(const args &a, const place &w, const sight &keys, shared_at q, const stages<STAGES> &b,
+                        ring<STAGES> &at, u32 &number) {
   const sight first = seen_by(a, w.first, w.valid), last = seen_by(a, w.first + ROWS - 1, w.valid);
   const bool quick = (((u64)AT(Q) | (u64)AT(K) | (u64)AT(V) | (u64)AT(DO)) & 15) == 0;
-  ring<STAGES> at;
-  u32 number = 0;
   bring_slot<ROWS>(a, q, Q, w.batch, w.head, w.first, (int)QUERIES, quick);
   bring_slot<ROWS>(a, q + ROWS_BYTES, DO, w.batch, w.head, w.first, (int)QUERIES, quick);
   for (int key = keys.lo; key < keys.hi; key += KEYS_HERE, at.next()) {
@@ -133,11 +141,23 @@ inline void bring_all(const args &a, const place &w, const sight &keys, shared_a
   }
 }
 
-inline void work(const args &a, const place &w, state &f, const sight &keys, shared_at q, const stages<STAGES> &b) {
+inline void bring_all(const args &a, shared_at q, const stages<STAGES> &b) {
+  ring<STAGES> at;
+  u32 turn = 0, number = 0, phase = 1;
+  place w;
+  while (next_place(a, turn, QUERIES, HEADS, ROWS, CAUSAL, w)) {
+    const sight keys = keys_here(a, w);
+    if (keys.lo >= keys.hi) continue;
+    barrier_wait(b.rows_read(), phase);
+    phase ^= 1;
+    bring_place(a, w, keys, q, b, at, number);
+  }
+}
+
+inline void work(const args &a, const place &w, state &f, const sight &keys, shared_at q, const stages<STAGES> &b,
+                 ring<STAGES> &at, u32 &number) {
   const int query = w.first + MY_ROW;
   const sight first = seen_by(a, query, w.valid), last = seen_by(a, query + 15, w.valid);
-  ring<STAGES> at;
-  u32 number = 0;
   float s[1][NT][4], dp[1][NT][4];
   u32 dt[NT / 2][4];
   hold(f.dq[0]); /* zeros now: set among products, they would keep these from overlapping */
@@ -149,7 +169,8 @@ inline void work(const args &a, const place &w, state &f, const sight &keys, sha
     begin_dots<NT, ROWS>(s, q, k);
     products_done<1>();
     hold(f.dq[0]);
-    if (number++) warp_arrives(b.read(at.stage ^ 1));
+    if (key > keys.lo) warp_arrives(b.read(at.stage ^ 1));
+    number++;
     begin_dots<NT, ROWS>(dp, q + ROWS_BYTES, k + TILE_BYTES);
     products_done<1>();
     hold(s[0]);
@@ -163,6 +184,19 @@ inline void work(const args &a, const place &w, state &f, const sight &keys, sha
   }
   products_done<0>();
   hold(f.dq[0]);
+  if (keys.lo < keys.hi) warp_arrives(b.read(at.stage ^ 1)), warp_arrives(b.rows_read());
+}
+
+inline void work_all(const args &a, shared_at q, const stages<STAGES> &b) {
+  ring<STAGES> at;
+  u32 turn = 0, number = 0;
+  place w;
+  while (next_place(a, turn, QUERIES, HEADS, ROWS, CAUSAL, w)) {
+    state f;
+    begin(a, w, f);
+    work(a, w, f, keys_here(a, w), q, b, at, number);
+    put_rows(a, DQ, w.batch, w.head, w.first + MY_ROW, (int)QUERIES, 0, f.dq, (float)SCALE);
+  }
 }
 }  // namespace dq
 
@@ -170,21 +204,15 @@ KERNEL(attention_dq, 32 * (WORKERS + LOADERS), 1) {
   using namespace dq;
   DYNAMIC_SHARED(memory);
   const shared_at q = first_atom(memory);
-  const place w = place_of(a, QUERIES, HEADS, ROWS, CAUSAL);
   const stages<STAGES> b = {q + BARRIERS_AT};
-  sight keys;
-  keys.lo = seen_by(a, w.first, w.valid).lo, keys.hi = seen_by(a, w.first + ROWS - 1, w.valid).hi;
   if (threadIdx.x == 0) b.begin();
   __syncthreads();
   if (threadIdx.x < GROUP) {
     fewer_registers<40>();
-    bring_all(a, w, keys, q, b);
+    bring_all(a, q, b);
   } else {
     more_registers<232>();
-    state f;
-    begin(a, w, f);
-    work(a, w, f, keys, q, b);
-    put_rows(a, DQ, w.batch, w.head, w.first + MY_ROW, (int)QUERIES, 0, f.dq, (float)SCALE);
+    work_all(a, q, b);
   }
 }
 
@@ -236,10 +264,9 @@ inline void bring_queries(const args &a, const place &w, const walk_queries &at,
   copy_4(statistics + 4u * (u32)i, there ? from + j : from, there);
 }
 
-inline void bring_all(const args &a, const place &w, shared_at k, const stages<STAGES> &b) {
+inline void bring_place(const args &a, const place &w, shared_at k, const stages<STAGES> &b, ring<STAGES> &at,
+                        u32 &number) {
   const bool quick = (((u64)AT(Q) | (u64)AT(K) | (u64)AT(V) | (u64)AT(DO)) & 15) == 0;
-  ring<STAGES> at;
-  u32 number = 0;
   bring_slot<ROWS>(a, k, K, w.batch, w.head, w.first, w.valid, quick);
   bring_slot<ROWS>(a, k + ROWS_BYTES, V, w.batch, w.head, w.first, w.valid, quick);
   for (walk_queries i(a, w); i.more(); i.next(), at.next()) {
@@ -255,6 +282,18 @@ inline void bring_all(const args &a, const place &w, shared_at k, const stages<S
         store_shared(b.odd(at.stage), number);
     }
     tile_came(b.came(at.stage), quick && !some);
+  }
+}
+
+inline void bring_all(const args &a, shared_at k, const stages<STAGES> &b) {
+  ring<STAGES> at;
+  u32 turn = 0, number = 0, phase = 1;
+  place w;
+  while (next_place(a, turn, KEYS, GROUPS, ROWS, false, w)) {
+    if (!walk_queries(a, w).more()) continue;
+    barrier_wait(b.rows_read(), phase);
+    phase ^= 1;
+    bring_place(a, w, k, b, at, number);
   }
 }
 
@@ -294,11 +333,10 @@ inline void slopes(const args &a, const place &w, const float (&s)[1][NT][4], fl
 }
 
 /* Returns whether any tile was odd. */
-inline bool work(const args &a, const place &w, state &f, shared_at k, const stages<STAGES> &b) {
+inline bool work(const args &a, const place &w, state &f, shared_at k, const stages<STAGES> &b, ring<STAGES> &at,
+                 u32 &number) {
   const int key = w.first + MY_ROW;
-  ring<STAGES> at;
-  u32 number = 0;
-  int before = 0;
+  int before = -1;
   bool spoilt = false;
   float s[1][NT][4], dp[1][NT][4];
   u32 p[NT / 2][4], dt[NT / 2][4];
@@ -313,8 +351,9 @@ inline bool work(const args &a, const place &w, state &f, shared_at k, const sta
     begin_dots<NT, ROWS>(s, k, q);
     products_done<1>();
     hold(f.dv[0]), hold(f.dk[0]);
-    if (number++) warp_arrives(b.read(before));
+    if (before >= 0) warp_arrives(b.read(before));
     before = at.stage;
+    number++;
     begin_dots<NT, ROWS>(dp, k + ROWS_BYTES, q + TILE_BYTES);
     products_done<1>();
     hold(s[0]);
@@ -332,6 +371,7 @@ inline bool work(const args &a, const place &w, state &f, shared_at k, const sta
   }
   products_done<0>();
   hold(f.dv[0]), hold(f.dk[0]);
+  if (before >= 0) warp_arrives(b.read(before)), warp_arrives(b.rows_read());
   return spoilt;
 }
 
@@ -343,25 +383,33 @@ inline void put_back(const args &a, const place &w, state &f) {
     add_odd<TYPE>(f.dv, row_address(a, DO, w.batch, head, 0), 2 * L_STRIDE(DO), seen.lo, seen.hi, 0, (int)WIDTH,
                   [&](int, int h, int j) { return sees(a, j, w.first + MY_ROW + 8 * h + LANE_ROW, w.valid); });
 }
+
+inline void work_all(const args &a, shared_at k, const stages<STAGES> &b) {
+  ring<STAGES> at;
+  u32 turn = 0, number = 0;
+  place w;
+  while (next_place(a, turn, KEYS, GROUPS, ROWS, false, w)) {
+    state f;
+    clear_parts(f.dk), clear_parts(f.dv);
+    if (work(a, w, f, k, b, at, number)) put_back(a, w, f);
+    put_rows(a, DK, w.batch, w.head, w.first + MY_ROW, (int)KEYS, 0, f.dk, (float)SCALE);
+    put_rows(a, DV, w.batch, w.head, w.first + MY_ROW, (int)KEYS, 0, f.dv, 1.0f);
+  }
+}
 }  // namespace dkv
 
 KERNEL(attention_dkv, 32 * (WORKERS + LOADERS), 1) {
   using namespace dkv;
   DYNAMIC_SHARED(memory);
   const shared_at k = first_atom(memory);
-  const place w = place_of(a, KEYS, GROUPS, ROWS, false);
   const stages<STAGES> b = {k + BARRIERS_AT};
   if (threadIdx.x == 0) b.begin();
   __syncthreads();
   if (threadIdx.x < GROUP) {
     fewer_registers<24>();
-    bring_all(a, w, k, b);
+    bring_all(a, k, b);
   } else {
     more_registers<240>();
-    state f;
-    clear_parts(f.dk), clear_parts(f.dv);
-    if (work(a, w, f, k, b)) put_back(a, w, f);
-    put_rows(a, DK, w.batch, w.head, w.first + MY_ROW, (int)KEYS, 0, f.dk, (float)SCALE);
-    put_rows(a, DV, w.batch, w.head, w.first + MY_ROW, (int)KEYS, 0, f.dv, 1.0f);
+    work_all(a, k, b);
   }
 }

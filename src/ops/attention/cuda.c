@@ -220,6 +220,13 @@ static bool fits_backward90(const cuda_plan *k, const attention_recipe *r) {
   return fits_90(k, r) && all_saved(k->p) && writes_slot(k->p, DK) == writes_slot(k->p, DV);
 }
 
+/* Causal rows have more to do the later they are: PAIRED, a block takes a late and an early one together. */
+static bool is_paired(const cuda_plan *k, const attention_recipe *r) {
+  const int64_t rows = r->queries < r->keys ? r->queries : r->keys;
+  return r->causal && (r->window == 0 || r->window >= r->keys) &&
+         r->batches * r->groups * ceil_div(rows, 256) >= k->dev->multiprocessors;
+}
+
 static void say_90(cuda_plan *k, const attention_recipe *r, const char *shared, const char *own) {
   k->variant = "tensor cores, wgmma";
   k->hopper = true;
@@ -228,6 +235,15 @@ static void say_90(cuda_plan *k, const attention_recipe *r, const char *shared, 
   say_16(k, r, pitch_of(r));
   cuda_part(k, wgmma_cu);
   cuda_fix(k, "LOADERS", LOADERS);
+  cuda_fix(k, "PAIRED", is_paired(k, r));
+}
+
+/* How many blocks take all rows: as many as there are multiprocessors, each one place after the other, where the last
+ * round leaves few of them idle; else a block for every place or pair. */
+static int64_t blocks_90(const cuda_plan *k, int64_t heads, int64_t rows, const attention_recipe *r) {
+  const int64_t each = ceil_div(rows, 128), all = heads * (is_paired(k, r) ? ceil_div(each, 2) : each);
+  const int64_t most = k->dev->multiprocessors, rounds = ceil_div(all, most);
+  return all > most && all * 10 > rounds * most * 9 ? most : all;
 }
 
 static ambi_status plan_forward90(cuda_plan *k, const attention_recipe *r) {
@@ -235,8 +251,8 @@ static ambi_status plan_forward90(cuda_plan *k, const attention_recipe *r) {
   say_90(k, r, attention_forward16_cu, attention_forward90_cu);
   say_cut(k, "FORWARD_MT", "FORWARD_WARPS", "FORWARD_KEYS", c);
   cuda_fix(k, "SPLITTING", 0);
-  cuda_launch(k, "attention_forward", query_blocks(r, 16 * c.warps), 1, (int)(32 * (c.warps + LOADERS)), 1,
-              forward_shared(r, c) + BESIDES);
+  cuda_launch(k, "attention_forward", blocks_90(k, r->batches * r->heads, r->queries, r), 1,
+              (int)(32 * (c.warps + LOADERS)), 1, forward_shared(r, c) + BESIDES);
   return AMBI_OK;
 }
 
@@ -247,10 +263,10 @@ static ambi_status plan_backward90(cuda_plan *k, const attention_recipe *r) {
   cuda_fix(k, "DKV_QUERIES", QUERIES);
   cuda_launch(k, "attention_statistics", ceil_div(r->batches * r->heads * r->queries, 16), 1, 128, 1, 0);
   if (writes_slot(k->p, DQ))
-    cuda_launch(k, "attention_dq", query_blocks(r, ROWS), 1, THREADS, 1,
+    cuda_launch(k, "attention_dq", blocks_90(k, r->batches * r->heads, r->queries, r), 1, THREADS, 1,
                 (2 * ROWS + 4 * KEYS) * pitch_of(r) * 2 + BESIDES);
   if (wants_keys(k->p))
-    cuda_launch(k, "attention_dkv", key_blocks(r, ROWS), 1, THREADS, 1,
+    cuda_launch(k, "attention_dkv", blocks_90(k, r->batches * r->groups, r->keys, r), 1, THREADS, 1,
                 (2 * ROWS + 6 * QUERIES) * pitch_of(r) * 2 + 6 * QUERIES * 4 + BESIDES);
   return AMBI_OK;
 }

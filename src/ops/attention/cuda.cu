@@ -65,8 +65,7 @@ struct place {
   at_row first, valid;
 };
 
-inline place place_of(const args &a, i64 rows, i64 heads, i64 each, bool last_first) {
-  const u32 blocks = (u32)((rows + each - 1) / each), above = blockIdx.x / blocks, block = blockIdx.x - above * blocks;
+inline place place_at(const args &a, u32 above, u32 block, u32 blocks, i64 heads, i64 each, bool last_first) {
   place w;
   w.batch = (at_row)(above / (u32)heads);
   w.head = (at_row)(above % (u32)heads);
@@ -74,6 +73,11 @@ inline place place_of(const args &a, i64 rows, i64 heads, i64 each, bool last_fi
   w.first = (at_row)(last_first ? blocks - 1 - block : block) * (at_row)each;
   w.valid = valid_keys(a, w.batch);
   return w;
+}
+
+inline place place_of(const args &a, i64 rows, i64 heads, i64 each, bool last_first) {
+  const u32 blocks = (u32)((rows + each - 1) / each), above = blockIdx.x / blocks;
+  return place_at(a, above, blockIdx.x - above * blocks, blocks, heads, each, last_first);
 }
 
 #define HEAD_OFFSET(s, b, h) ((b)*B_STRIDE(s) + (h)*H_STRIDE(s))
@@ -107,7 +111,24 @@ inline void load_slot(const args &a, shared_at tile, int s, i64 b, i64 h, at_row
                                          (int)WIDTH);
 }
 
-#ifdef LOADERS /* forward90.cu, backward90.cu: so many warps bring tiles to the others */
+#ifdef LOADERS /* forward90.cu, backward90.cu: so many warps bring tiles to the others, for one place after the other \
+                */
+/* The next place of this block of the grid; `turn` begins at 0. PAIRED: the block with most to do of a head is followed
+ * by the one with least, and so on. */
+inline bool next_place(const args &a, u32 &turn, i64 rows, i64 heads, i64 each, bool last_first, place &w) {
+  const u32 blocks = (u32)((rows + each - 1) / each), here = PAIRED ? (blocks + 1) / 2 : blocks;
+  for (;;) {
+    const u32 item = blockIdx.x + (PAIRED ? turn / 2 : turn) * gridDim.x, above = item / here;
+    const u32 first = item - above * here, last = blocks - 1 - first;
+    const bool partner = PAIRED && turn % 2;
+    if (above >= (u32)(BATCHES * heads)) return false;
+    turn++;
+    if (partner && first == last) continue; /* the one in the middle has none */
+    w = place_at(a, above, partner ? last : first, blocks, heads, each, last_first);
+    return true;
+  }
+}
+
 template <int ROWS>
 inline void bring_slot(const args &a, shared_at tile, int s, i64 b, i64 h, at_row first, at_row end, bool quick) {
   bring_tile<ROWS, DEPTH>(tile, row_address(a, s, b, h, first), 2 * L_STRIDE(s), end - first, (int)WIDTH, quick);

@@ -180,14 +180,10 @@ inline float lse_of(float most, float sum) { return sum == 0 ? -INFINITY : most 
 inline void store_row(const args &a, const place &w, const forward_state &f, int m, int h) {
   const int row = w.first + MY_ROW + 16 * m + 8 * h + LANE_ROW;
   const float sum = lanes_sum(f.sum[m][h].total), inverse = sum == 0 ? 0.0f : 1.0f / sum;
-  if (row >= QUERIES) return;
-  if (HAS(LSE) && LANE_COL == 0)
+  const bool there = row < QUERIES;
+  if (there && HAS(LSE) && LANE_COL == 0)
     PUT(LSE, HEAD_OFFSET(LSE, w.batch, w.head) + row * L_STRIDE(LSE), lse_of(f.most[m][h], sum));
-  char *o = row_address(a, O, w.batch, w.head, row);
-#pragma unroll
-  for (int d = 0; d < DT; d++)
-    if (8 * d < WIDTH)
-      put_pair<TYPE>(false, o, 8 * d + LANE_COL, f.o[m][d][2 * h] * inverse, f.o[m][d][2 * h + 1] * inverse);
+  put_row<TYPE>(false, row_address(a, O, w.batch, w.head, row), f.o[m], h, inverse, (int)WIDTH, there);
 }
 }  // namespace forward
 

@@ -12,9 +12,9 @@ enum {
   QUERY_BYTES = QUERIES_HERE * PITCH * 2,
   VALUES_AT = QUERY_BYTES + STAGES * TILE_BYTES,
   BARRIERS_AT = VALUES_AT + STAGES * TILE_BYTES,
-  ODD_AT = BARRIERS_AT + 4 * STAGES * 8 /* not 0: values that were odd were taken out */
+  ODD_AT = BARRIERS_AT + (4 * STAGES + 1) * 8 /* not 0: values that were odd were taken out */
 };
-enum { KEYS_CAME, KEYS_READ, VALUES_CAME, VALUES_READ }; /* a barrier each for every stage */
+enum { KEYS_CAME, KEYS_READ, VALUES_CAME, VALUES_READ, QUERIES_READ }; /* but the last, a barrier for every stage */
 
 inline shared_at barrier_of(shared_at q, int which, int stage) {
   return q + (u32)(BARRIERS_AT + 8 * (which * STAGES + stage));
@@ -25,6 +25,7 @@ inline void begin_barriers(shared_at q) {
     barrier_init(barrier_of(q, KEYS_CAME, i), GROUP), barrier_init(barrier_of(q, VALUES_CAME, i), GROUP);
     barrier_init(barrier_of(q, KEYS_READ, i), WARPS), barrier_init(barrier_of(q, VALUES_READ, i), WARPS);
   }
+  barrier_init(barrier_of(q, QUERIES_READ, 0), WARPS);
   store_shared(q + ODD_AT, 0);
 }
 
@@ -36,10 +37,9 @@ inline void check_values(shared_at q, shared_at v) {
   store_shared(q + ODD_AT, 1);
 }
 
-inline void bring_all(const args &a, const place &w, const sight &keys, shared_at q) {
+inline void bring_place(const args &a, const place &w, const sight &keys, shared_at q, ring<STAGES> &at) {
   const sight first = seen_by(a, w.first, w.valid), last = seen_by(a, w.first + QUERIES_HERE - 1, w.valid);
   const bool quick = (((u64)AT(Q) | (u64)AT(K) | (u64)AT(V)) & 15) == 0;
-  ring<STAGES> at;
   bring_slot<QUERIES_HERE>(a, q, Q, w.batch, w.head, w.first, (int)QUERIES, quick);
   for (int key = keys.lo; key < keys.hi; key += KEYS_HERE, at.next()) {
     const shared_at k = q + (u32)(QUERY_BYTES + at.stage * TILE_BYTES),
@@ -52,6 +52,19 @@ inline void bring_all(const args &a, const place &w, const sight &keys, shared_a
     bring_slot<KEYS_HERE>(a, v, V, w.batch, w.group, key, w.valid, quick);
     if (some) check_values(q, v);
     tile_came(barrier_of(q, VALUES_CAME, at.stage), quick && !some);
+  }
+}
+
+inline void bring_all(const args &a, shared_at q) {
+  ring<STAGES> at;
+  u32 turn = 0, phase = 1;
+  place w;
+  while (next_place(a, turn, QUERIES, HEADS, QUERIES_HERE, CAUSAL, w)) {
+    const sight keys = keys_here(a, w);
+    if (keys.lo >= keys.hi) continue;
+    barrier_wait(barrier_of(q, QUERIES_READ, 0), phase);
+    phase ^= 1;
+    bring_place(a, w, keys, q, at);
   }
 }
 
@@ -88,8 +101,22 @@ inline void soften(const args &a, const place &w, forward_state &f, float (&s)[M
   exponentials(f, s, c);
 }
 
-inline void work(const args &a, const place &w, forward_state &f, const sight &keys, shared_at q) {
-  ring<STAGES> k, v;
+/* Scores of tile `key` are there: its keys may go and, after the last, the queries. */
+inline void scores_done(float (&s)[MT][NT][4], shared_at q, ring<STAGES> &k, bool last) {
+  hold(s[0]);
+  warp_arrives(barrier_of(q, KEYS_READ, k.stage));
+  if (last) warp_arrives(barrier_of(q, QUERIES_READ, 0));
+  k.next();
+}
+inline void values_done(forward_state &f, shared_at q, ring<STAGES> &v) {
+  products_done<0>();
+  hold(f.o[0]);
+  warp_arrives(barrier_of(q, VALUES_READ, v.stage));
+  v.next();
+}
+
+inline void work(const args &a, const place &w, forward_state &f, const sight &keys, shared_at q, ring<STAGES> &k,
+                 ring<STAGES> &v) {
   float s[MT][NT][4], keep[MT][2];
   u32 p[NT / 2][4];
   clear_parts(f.o);
@@ -98,28 +125,21 @@ inline void work(const args &a, const place &w, forward_state &f, const sight &k
   if (keys.lo >= keys.hi) return;
   begin_scores(s, q, k);
   products_done<0>();
-  hold(s[0]);
-  warp_arrives(barrier_of(q, KEYS_READ, k.stage));
+  scores_done(s, q, k, keys.lo + KEYS_HERE >= keys.hi);
   soften(a, w, f, s, keys.lo, keep);
   pack_parts<TYPE>(p, s[0]);
   for (int key = keys.lo + KEYS_HERE; key < keys.hi; key += KEYS_HERE) {
-    k.next();
     begin_scores(s, q, k);
     begin_values(f, p, q, v);
     products_done<1>();
-    hold(s[0]);
-    warp_arrives(barrier_of(q, KEYS_READ, k.stage));
+    scores_done(s, q, k, key + KEYS_HERE >= keys.hi);
     soften(a, w, f, s, key, keep);
-    products_done<0>();
-    hold(f.o[0]);
-    warp_arrives(barrier_of(q, VALUES_READ, v.stage));
-    v.next();
+    values_done(f, q, v);
     rescale(f, keep);
     pack_parts<TYPE>(p, s[0]);
   }
   begin_values(f, p, q, v);
-  products_done<0>();
-  hold(f.o[0]);
+  values_done(f, q, v);
 }
 
 /* What was taken out of the values counts where it is seen. */
@@ -127,25 +147,33 @@ inline void put_back(const args &a, const place &w, forward_state &f, const sigh
   add_odd<TYPE>(f.o, row_address(a, V, w.batch, w.group, 0), 2 * L_STRIDE(V), keys.lo, keys.hi, 0, (int)WIDTH,
                 [&](int m, int h, int j) { return sees(a, w.first + MY_ROW + 16 * m + 8 * h + LANE_ROW, j, w.valid); });
 }
+
+inline void work_all(const args &a, shared_at q) {
+  ring<STAGES> k, v;
+  u32 turn = 0;
+  place w;
+  while (next_place(a, turn, QUERIES, HEADS, QUERIES_HERE, CAUSAL, w)) {
+    const sight keys = keys_here(a, w);
+    forward_state f;
+    work(a, w, f, keys, q, k, v);
+    if (load_shared(q + ODD_AT)) put_back(a, w, f, keys);
+#pragma unroll
+    for (int i = 0; i < MT * 2; i++) store_row(a, w, f, i / 2, i % 2);
+  }
+}
 }  // namespace forward
 
 KERNEL(attention_forward, 32 * (FORWARD_WARPS + LOADERS), 1) {
   using namespace forward;
   DYNAMIC_SHARED(memory);
   const shared_at q = first_atom(memory);
-  const place w = place_of(a, QUERIES, HEADS, QUERIES_HERE, CAUSAL);
-  const sight keys = keys_here(a, w);
   if (threadIdx.x == 0) begin_barriers(q);
   __syncthreads();
   if (threadIdx.x < GROUP) {
     fewer_registers<40>();
-    bring_all(a, w, keys, q);
+    bring_all(a, q);
   } else {
     more_registers<232>();
-    forward_state f;
-    work(a, w, f, keys, q);
-    if (keys.lo < keys.hi && load_shared(q + ODD_AT)) put_back(a, w, f, keys);
-#pragma unroll
-    for (int i = 0; i < MT * 2; i++) store_row(a, w, f, i / 2, i % 2);
+    work_all(a, q);
   }
 }
