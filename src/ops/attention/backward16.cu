@@ -219,7 +219,6 @@ inline void exchange(const args &a, const place &w, shared_at k, shared_at q, sh
     weigh_tile<false>(a, s, dp, statistics, query + mine, key, w.valid);
   if (HAS(DV)) store_parts<TYPE, MT, NT, DKV_QUERIES>(p, mine / 8, s);
   if (HAS(DK)) store_parts<TYPE, MT, NT, DKV_QUERIES>(p + EXCHANGE_BYTES, mine / 8, dp);
-  group_barrier(1 + DKV_PAIR, 64);
 }
 
 /* odd: q or do hold infinities or NaN, and not every key of the block is seen. p: of this pair of warps */
@@ -229,6 +228,7 @@ inline void queries(const args &a, const place &w, state &f, shared_at k, shared
   const sight first = seen_by(a, query, w.valid), last = seen_by(a, query + DKV_QUERIES - 1, w.valid);
   const bool any = last.hi > key && first.lo < key_end;
   if (any) exchange(a, w, k, q, p, query, last.lo <= key && first.hi >= key_end);
+  group_barrier(1 + DKV_PAIR, 64); /* of all pairs: race checkers take warps to pass as many barriers each */
   if (odd) {
     clear_odd<TYPE, DKV_QUERIES, DEPTH, PITCH, THREADS>(q);
     clear_odd<TYPE, DKV_QUERIES, DEPTH, PITCH, THREADS>(q + TILE_BYTES);

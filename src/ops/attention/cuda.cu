@@ -111,8 +111,7 @@ inline void load_slot(const args &a, shared_at tile, int s, i64 b, i64 h, at_row
                                          (int)WIDTH);
 }
 
-#ifdef LOADERS /* forward90.cu, backward90.cu: so many warps bring tiles to the others, for one place after the other \
-                */
+#ifdef LOADERS /* forward90.cu, backward90.cu: so many warps bring tiles to the others */
 /* The next place of this block of the grid; `turn` begins at 0. PAIRED: the block with most to do of a head is followed
  * by the one with least, and so on. */
 inline bool next_place(const args &a, u32 &turn, i64 rows, i64 heads, i64 each, bool last_first, place &w) {

@@ -12,7 +12,7 @@ enum {
   QUERY_BYTES = QUERIES_HERE * PITCH * 2,
   VALUES_AT = QUERY_BYTES + STAGES * TILE_BYTES,
   BARRIERS_AT = VALUES_AT + STAGES * TILE_BYTES,
-  ODD_AT = BARRIERS_AT + (4 * STAGES + 1) * 8 /* not 0: values that were odd were taken out */
+  ODD_AT = BARRIERS_AT + (4 * STAGES + 1) * 8 /* two words */
 };
 enum { KEYS_CAME, KEYS_READ, VALUES_CAME, VALUES_READ, QUERIES_READ }; /* but the last, a barrier for every stage */
 
@@ -20,24 +20,29 @@ inline shared_at barrier_of(shared_at q, int which, int stage) {
   return q + (u32)(BARRIERS_AT + 8 * (which * STAGES + stage));
 }
 
+/* Not 0: values that were odd were taken out. Of every other place, as loaders may be one ahead; a 1 that is left from
+ * before does no harm: what is odd is added to what it has made odd already. */
+inline shared_at odd_at(shared_at q, u32 parity) { return q + (u32)ODD_AT + 4 * parity; }
+
 inline void begin_barriers(shared_at q) {
   for (int i = 0; i < STAGES; i++) {
     barrier_init(barrier_of(q, KEYS_CAME, i), GROUP), barrier_init(barrier_of(q, VALUES_CAME, i), GROUP);
     barrier_init(barrier_of(q, KEYS_READ, i), WARPS), barrier_init(barrier_of(q, VALUES_READ, i), WARPS);
   }
   barrier_init(barrier_of(q, QUERIES_READ, 0), WARPS);
-  store_shared(q + ODD_AT, 0);
+  store_shared(odd_at(q, 0), 0), store_shared(odd_at(q, 1), 0);
 }
 
 /* Values that some query here does not see: what is odd is taken out, before anyone reads it. */
-inline void check_values(shared_at q, shared_at v) {
+inline void check_values(shared_at v, shared_at odd) {
   copies_done();
   if (!brought_odd<TYPE, KEYS_HERE, DEPTH>(v)) return;
   clear_brought<TYPE, KEYS_HERE, DEPTH>(v);
-  store_shared(q + ODD_AT, 1);
+  store_shared(odd, 1);
 }
 
-inline void bring_place(const args &a, const place &w, const sight &keys, shared_at q, ring<STAGES> &at) {
+inline void bring_place(const args &a, const place &w, const sight &keys, shared_at q, shared_at odd,
+                        ring<STAGES> &at) {
   const sight first = seen_by(a, w.first, w.valid), last = seen_by(a, w.first + QUERIES_HERE - 1, w.valid);
   const bool quick = (((u64)AT(Q) | (u64)AT(K) | (u64)AT(V)) & 15) == 0;
   bring_slot<QUERIES_HERE>(a, q, Q, w.batch, w.head, w.first, (int)QUERIES, quick);
@@ -50,7 +55,7 @@ inline void bring_place(const args &a, const place &w, const sight &keys, shared
     tile_came(barrier_of(q, KEYS_CAME, at.stage), quick); /* and, the first time, the queries */
     barrier_wait(barrier_of(q, VALUES_READ, at.stage), at.phase ^ 1);
     bring_slot<KEYS_HERE>(a, v, V, w.batch, w.group, key, w.valid, quick);
-    if (some) check_values(q, v);
+    if (some) check_values(v, odd);
     tile_came(barrier_of(q, VALUES_CAME, at.stage), quick && !some);
   }
 }
@@ -64,7 +69,7 @@ inline void bring_all(const args &a, shared_at q) {
     if (keys.lo >= keys.hi) continue;
     barrier_wait(barrier_of(q, QUERIES_READ, 0), phase);
     phase ^= 1;
-    bring_place(a, w, keys, q, at);
+    bring_place(a, w, keys, q, odd_at(q, phase), at);
   }
 }
 
@@ -150,13 +155,14 @@ inline void put_back(const args &a, const place &w, forward_state &f, const sigh
 
 inline void work_all(const args &a, shared_at q) {
   ring<STAGES> k, v;
-  u32 turn = 0;
+  u32 turn = 0, parity = 1;
   place w;
   while (next_place(a, turn, QUERIES, HEADS, QUERIES_HERE, CAUSAL, w)) {
     const sight keys = keys_here(a, w);
     forward_state f;
+    if (keys.lo < keys.hi) parity ^= 1;
     work(a, w, f, keys, q, k, v);
-    if (load_shared(q + ODD_AT)) put_back(a, w, f, keys);
+    if (keys.lo < keys.hi && load_shared(odd_at(q, parity))) put_back(a, w, f, keys);
 #pragma unroll
     for (int i = 0; i < MT * 2; i++) store_row(a, w, f, i / 2, i % 2);
   }
