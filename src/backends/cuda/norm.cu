@@ -61,6 +61,17 @@ inline void put_partial(const args &a, real *partial, i64 part, const real (&sum
       if (inside(column, cols)) partial[part * cols + column] = sum[j][k];
     }
 }
+
+/* What forward saved of a row */
+struct saved {
+  real mean, rstd;
+};
+inline saved saved_of(const args &a, i64 row) {
+  saved s = {0, 0};
+  if (row < ROWS && HAS_MEAN) s.mean = GET(MEAN_SLOT, ROW_OFFSET(MEAN_SLOT, row));
+  if (row < ROWS && HAS(RSTD)) s.rstd = GET(RSTD, ROW_OFFSET(RSTD, row));
+  return s;
+}
 #endif
 #endif
 
@@ -88,14 +99,13 @@ enum { AHEAD = KEPT * VEC * (bytes_of(DTYPE(S)) + bytes_of(DTYPE(DY))) <= 64 };
 struct inputs {
   RAW(S) s[KEPT];
   RAW(DY) dy[KEPT];
-  real mean, rstd; /* those that forward saved */
+  saved of;
 };
 
 inline void load_inputs(const args &a, inputs &in, i64 row) {
   const line s = source_of(a, row).x, dy = LINE(DY, row);
   if (row >= ROWS) return;
-  if (HAS_MEAN) in.mean = GET(MEAN_SLOT, ROW_OFFSET(MEAN_SLOT, row));
-  if (HAS(RSTD)) in.rstd = GET(RSTD, ROW_OFFSET(RSTD, row));
+  in.of = saved_of(a, row);
 #pragma unroll
   for (int j = 0; j < CHUNKS; j++) {
     if (READS_S) load_raw(in.s[j], s, MY_COLUMN(j), COLS);
@@ -116,6 +126,25 @@ inline void unpack_inputs(const args &a, const inputs &in, i64 row, real (&s)[KE
     for (int k = 0; k < VEC && residual.at; k++) s[j][k] += more[k];
   }
 }
+
+enum { TWICE = false };
+
+/* The rows of a group, one after the other; the next is asked for when one is taken. */
+struct incoming {
+  inputs in;
+  void start(const args &a, char *) {
+    if (AHEAD) load_inputs(a, in, FIRST_ROW);
+  }
+  saved take(const args &a, i64 row, real (&s)[KEPT][VEC], real (&d)[KEPT][VEC]) {
+    if (!AHEAD) load_inputs(a, in, row);
+    unpack_inputs(a, in, row, s, d);
+    const saved here = in.of;
+    if (AHEAD) load_inputs(a, in, row + ROW_STEP);
+    return here;
+  }
+  void take_chunk(const args &, int, real (&)[VEC], real (&)[VEC]) {}
+  void done(const args &, i64) {}
+};
 #endif
 
 /* ---- rows that wait in shared memory (queue.cu) ---------------------------------------------------------------- */
@@ -129,18 +158,22 @@ enum {
 };
 #define PIECE(stage, at, s, j) piece_at(memory, (stage) * PIECES + (at) + (int)(j) * (int)PIECES_OF(s))
 #define ASK(stage, at, s, j) \
-  ask_chunk<bytes_of(DTYPE(s))>(PIECE(stage, at, s, j), LINE(s, row), MY_COLUMN(j), (int)COLS, a.aligned)
+  ask_chunk<bytes_of(DTYPE(s))>(PIECE(stage, at, s, j), LINE(s, row), MY_COLUMN(j), (int)COLS, ALIGNED)
 #define TAKE(v, stage, at, s, j) \
   take_chunk<bytes_of(DTYPE(s))>(v, PIECE(stage, at, s, j), DTYPE(s), MY_COLUMN(j))
 
-inline void ask_row(const args &a, char *memory, int stage, i64 row) {
+template <bool ALIGNED> inline void ask_chunks(const args &a, char *memory, int stage, i64 row) {
 #pragma unroll
   for (int j = 0; j < CHUNKS; j++) {
-    if (row >= ROWS) break;
     if (READS_S) ASK(stage, 0, S, j);
     if (ADDED) ASK(stage, AT_RESIDUAL, RESIDUAL, j);
     if (BACKWARD) ASK(stage, AT_DY, DY, j);
   }
+}
+
+inline void ask_row(const args &a, char *memory, int stage, i64 row) {
+  if (row < ROWS && a.aligned) ask_chunks<true>(a, memory, stage, row);
+  if (row < ROWS && !a.aligned) ask_chunks<false>(a, memory, stage, row);
   copies_asked();
 }
 
@@ -159,15 +192,40 @@ inline void take_s(const args &a, char *memory, int stage, int j, real (&s)[VEC]
 #if BACKWARD
 inline void take_dy(const args &a, char *memory, int stage, int j, real (&d)[VEC]) { TAKE(d, stage, AT_DY, DY, j); }
 
-/* What forward saved of a row, and of the next */
-struct saved {
-  real mean, rstd;
+/* Whether chunks are taken from the queue each time they are looked at: registers are for sums. */
+enum { TWICE = !EXACT };
+
+/* The rows of a group, one after the other: take s and dy, take_chunk wherever they are looked at if TWICE, and be done. */
+struct incoming {
+  char *memory;
+  int stage;
+  saved next;
+  void start(const args &a, char *queue) {
+    memory = queue, stage = 0;
+    ask_first_rows(a, memory);
+    next = saved_of(a, FIRST_ROW);
+  }
+  void take_chunk(const args &a, int j, real (&s)[VEC], real (&d)[VEC]) {
+    take_s(a, memory, stage, j, s);
+    take_dy(a, memory, stage, j, d);
+  }
+  void free_place(const args &a, i64 row) {
+    ask_row(a, memory, stage, row + STAGES * ROW_STEP);
+    stage = (stage + 1) % (int)STAGES;
+  }
+  saved take(const args &a, i64 row, real (&s)[KEPT][VEC], real (&d)[KEPT][VEC]) {
+    const saved here = next;
+    copies_here<STAGES - 1>();
+    next = saved_of(a, row + ROW_STEP);
+    if (TWICE) return here;
+#pragma unroll
+    for (int j = 0; j < CHUNKS; j++) take_chunk(a, j, s[j], d[j]);
+    free_place(a, row);
+    return here;
+  }
+  void done(const args &a, i64 row) {
+    if (TWICE) free_place(a, row);
+  }
 };
-inline saved saved_of(const args &a, i64 row) {
-  saved s = {0, 0};
-  if (row < ROWS && HAS_MEAN) s.mean = GET(MEAN_SLOT, ROW_OFFSET(MEAN_SLOT, row));
-  if (row < ROWS && HAS(RSTD)) s.rstd = GET(RSTD, ROW_OFFSET(RSTD, row));
-  return s;
-}
 #endif
 #endif

@@ -32,6 +32,14 @@ struct args {
 /* KERNEL(name, threads): of a block, at most; and a third, how many blocks a multiprocessor shall hold */
 #define KERNEL(name, ...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__) name(const __grid_constant__ args a)
 
+/* An address that is computed here and nowhere else: the compiler would rather do so again in every round of a loop. */
+inline char *once(char *p) {
+#ifndef AMBI_EMULATED
+  asm("" : "+l"(p));
+#endif
+  return p;
+}
+
 /* ---- slots ------------------------------------------------------------------------------------------------------ */
 enum { F32 = 1, F16, BF16, F64, I32, I64, U8 };
 #define DTYPE(s) ((int)((s) < 16 ? DTYPES_0 >> 4 * ((s) & 15) : DTYPES_1 >> 4 * ((s) & 15)) & 15)
@@ -299,15 +307,29 @@ template <int LANES> inline real lanes_sum(real v) {
   return v;
 }
 
+/* Two sums by one tree: lanes below 16 get that of x, the others that of y. */
+inline real warp_sums(real x, real y) {
+  const bool upper = threadIdx.x & 16;
+  real v = (upper ? y : x) + __shfl_xor_sync(ALL_LANES, upper ? x : y, 16);
+  for (int step = 8; step > 0; step /= 2) v += __shfl_xor_sync(ALL_LANES, v, step);
+  return v;
+}
+
 /* N sums at once, by one barrier: calls take the two halves of `room` in turns. */
 template <int THREADS, int N, int MOST> inline void group_sums(real (&v)[N], real (&room)[2][MOST][32], int &turn) {
   constexpr int WARPS = THREADS / 32;
+  if (WARPS == 1) {
 #pragma unroll
-  for (int i = 0; i < N; i++) v[i] = warp_sum(v[i]);
-  if (WARPS == 1) return;
+    for (int i = 0; i < N; i++) v[i] = warp_sum(v[i]);
+    return;
+  }
   turn ^= 1;
-  if (threadIdx.x % 32 == 0)
-    for (int i = 0; i < N; i++) room[turn][i][threadIdx.x / 32] = v[i];
+#pragma unroll
+  for (int i = 0; i < N; i += 2) {
+    const real sum = i + 1 < N ? warp_sums(v[i], v[i + 1 < N ? i + 1 : i]) : warp_sum(v[i]);
+    const int which = i + (int)(threadIdx.x % 32 / 16);
+    if (threadIdx.x % 16 == 0 && which < N) room[turn][which][threadIdx.x / 32] = sum;
+  }
   __syncthreads();
 #pragma unroll
   for (int i = 0; i < N; i++) v[i] = lanes_sum<WARPS>(room[turn][i][threadIdx.x % WARPS]);

@@ -25,17 +25,30 @@ KERNEL(cross_entropy_count, 1024) {
 }
 
 /* ---- a row of logits ----------------------------------------------------------------------------------------------- */
+/* A thread's chunks of a row: its column moves by STRIDE from one to the next, its place in shared memory by HELD_STEP.
+ * All rows of a group have the same phase, and so the same chunks. */
+enum { STRIDE = GROUP * VEC };
+inline nth chunks_of(const args &a, i64 row) {
+  const nth column = COLUMN(row, 0), cols = (nth)COLS;
+  return column < cols ? (cols - column + (nth)STRIDE - 1) / (nth)STRIDE : 0;
+}
+
 #if HELD
-#define HELD_AT(memory, j) piece_at(memory, (int)(j) * (int)PIECES_OF(LOGITS))
-/* Asks for a thread's chunk of a row */
-inline void fetch(const args &a, char *to, const line &x, nth column) {
-  ask_chunk<bytes_of(DTYPE(LOGITS))>(to, x, column, (int)COLS, a.aligned);
+#define HELD_AT(memory) piece_at(memory, 0)
+enum { HELD_STEP = PIECES_OF(LOGITS) * THREADS * 16 };
+/* Asks for a thread's chunk of a row; whole: all of it is there, at a multiple of 16 bytes */
+inline void fetch(const args &a, char *to, const line &x, nth column, bool whole) {
+  const char *at = x.at + (i64)column * bytes_of(DTYPE(LOGITS));
+  if (!whole) return ask_chunk<bytes_of(DTYPE(LOGITS))>(to, x, column, (int)COLS, a.aligned);
+#pragma unroll
+  for (int p = 0; p < PIECES_OF(LOGITS); p++) copy_ahead(to + p * (int)THREADS * 16, at + 16 * p);
 }
 inline void row_here() { copies_here<0>(); }
 inline void row_asked() { copies_asked(); }
 #else
-#define HELD_AT(memory, j) (memory)
-inline void fetch(const args &, char *, const line &, nth) {}
+#define HELD_AT(memory) (memory)
+enum { HELD_STEP = 0 };
+inline void fetch(const args &, char *, const line &, nth, bool) {}
 inline void row_here() {}
 inline void row_asked() {}
 #endif
@@ -76,7 +89,7 @@ inline ce_slope slope_of(const args &a, const ce_row &r, i64 target, real g) {
 }
 
 /* l becomes dlogits; y: which of them is the target's, if HOT */
-template <bool HOT> inline void gradient(const args &a, real (&l)[VEC], real max, const ce_slope &s, i64 y) {
+template <bool HOT> inline void gradient(const args &a, real (&l)[VEC], real max, const ce_slope &s, nth y) {
 #pragma unroll
   for (int k = 0; k < VEC; k++) {
     const real v = l[k];
@@ -94,42 +107,61 @@ inline ce_row read_row(const args &a, i64 row, const line &x, char *memory, i64 
   if (target < COLS && threadIdx.x == 0) l_y = load(x.dtype, x.at, target * x.step);
   if (CAPPED) l_y = CAP * m_tanh(l_y / CAP);
   mine.clear();
+  const nth chunks = chunks_of(a, row), cols = (nth)COLS;
+  nth column = COLUMN(row, 0);
+  const char *held = HELD_AT(memory);
 #pragma unroll 2
-  for (nth j = 0; j < CHUNKS; j++) {
-    const nth column = COLUMN(row, j);
-    if (column >= COLS) break;
-    get_l(a, l, x, HELD_AT(memory, j), column);
-    if (all_inside(column, COLS)) {
-      mine.add(l, column, COLS);
+  for (nth j = 0; j < chunks; j++, column += STRIDE, held += HELD_STEP) {
+    get_l(a, l, x, held, column);
+    if (all_inside(column, cols)) {
+      mine.add(l, column, cols);
     } else {
-      for (int k = 0; k < VEC; k++) l[k] = inside(column + k, COLS) ? l[k] : (real)-INFINITY;
-      mine.add(l, column, COLS);
+      for (int k = 0; k < VEC; k++) l[k] = inside(column + k, cols) ? l[k] : (real)-INFINITY;
+      mine.add(l, column, cols);
     }
   }
   return row_of_lump(a, group_merge(mine.done(), room, turn), l_y);
 }
 
-/* dlogits of a row, or zeros; `next`: the row to fetch meanwhile, if it is there */
+/* A thread's chunk of dlogits; then its place in shared memory is free for the next row, if there is one. */
+inline void put_chunk(const args &a, const line &to, const line &next, char *held, nth column, real (&l)[VEC]) {
+  const bool whole = VEC > 1 && a.aligned && all_inside(column, (nth)COLS);
+  if (whole)
+    put_some<VEC, true>(to.dtype, to.adds, to.at, column, l, VEC);
+  else
+    put_line(to, column, l, COLS);
+  if (HELD && next.at) fetch(a, held, next, column, whole);
+}
+
+/* dlogits of a row that counts */
 inline void put_row(const args &a, i64 row, const line &x, const line &next, char *memory, i64 target, const ce_row &r,
                     real g) {
   const line to = LINE(TO, row);
   const ce_slope s = slope_of(a, r, target, g);
-  const bool counted = counts(a, target);
-  for (nth j = 0; j < CHUNKS; j++) {
-    const nth column = COLUMN(row, j);
-    const i64 y = target - column;
+  const nth chunks = chunks_of(a, row), hot = target < COLS ? (nth)target : (nth)COLS;
+  nth column = COLUMN(row, 0);
+  char *held = HELD_AT(memory);
+  for (nth j = 0; j < chunks; j++, column += STRIDE, held += HELD_STEP) {
+    const nth y = hot - column;
     real l[VEC];
-    if (column >= COLS) break;
-    if (counted) {
-      get_l(a, l, x, HELD_AT(memory, j), column);
-      if (y >= 0 && y < VEC)
-        gradient<true>(a, l, r.max, s, y);
-      else
-        gradient<false>(a, l, r.max, s, y);
-    }
-    for (int k = 0; k < VEC && !counted; k++) l[k] = 0;
-    put_line(to, column, l, COLS);
-    if (HELD && next.at) fetch(a, HELD_AT(memory, j), next, column); /* all rows of a group have the same phase */
+    get_l(a, l, x, held, column);
+    if (y >= 0 && y < (nth)VEC)
+      gradient<true>(a, l, r.max, s, y);
+    else
+      gradient<false>(a, l, r.max, s, y);
+    put_chunk(a, to, next, held, column, l);
+  }
+}
+
+/* .. of one that does not */
+inline void put_zeros(const args &a, i64 row, const line &next, char *memory) {
+  const line to = LINE(TO, row);
+  const nth chunks = chunks_of(a, row);
+  nth column = COLUMN(row, 0);
+  char *held = HELD_AT(memory);
+  for (nth j = 0; j < chunks; j++, column += STRIDE, held += HELD_STEP) {
+    real zero[VEC] = {};
+    put_chunk(a, to, next, held, column, zero);
   }
 }
 
@@ -152,12 +184,15 @@ inline real dloss_of(const args &a, i64 row) {
 inline line next_row(const args &a, i64 row) {
   line l = LINE(LOGITS, row);
   if (row >= ALL_ROWS) l.at = 0;
+  if (HELD) l.at = once(l.at);
   return l;
 }
 
 inline void fetch_row(const args &a, i64 row, const line &x, char *memory) {
-  for (nth j = 0; HELD && x.at && j < CHUNKS && COLUMN(row, j) < COLS; j++)
-    fetch(a, HELD_AT(memory, j), x, COLUMN(row, j));
+  const nth chunks = HELD && x.at ? chunks_of(a, row) : 0;
+  nth column = COLUMN(row, 0);
+  char *held = HELD_AT(memory);
+  for (nth j = 0; j < chunks; j++, column += STRIDE, held += HELD_STEP) fetch(a, held, x, column, false);
 }
 
 KERNEL(cross_entropy_rows, GROUP * GROUPS, AT_ONCE) {
@@ -179,7 +214,10 @@ KERNEL(cross_entropy_rows, GROUP * GROUPS, AT_ONCE) {
     if (SAVED_LSE) r.max = r.lse = GET(LSE, ROW_OFFSET(LSE, row));
     if (counts(a, target) && !SAVED_LSE) r = read_row(a, row, x, memory, target, room, turn);
     put_scalars(a, row, r);
-    if (HAS(TO)) put_row(a, row, x, next, memory, target, r, dloss_of(a, row));
+    if (HAS(TO) && counts(a, target))
+      put_row(a, row, x, next, memory, target, r, dloss_of(a, row));
+    else if (HAS(TO))
+      put_zeros(a, row, next, memory);
     if (!HAS(TO)) fetch_row(a, row + ROW_STEP, next, memory);
     row_asked();
     x = next;

@@ -15,7 +15,7 @@ extern const char layernorm_cu[];
 enum { EACH = 16, EACH_FORWARD = 32 }; /* values of a row to a thread */
 /* Threads of a multiprocessor */
 enum { FORWARD_DIRECT = 1024, FORWARD_QUEUED = 768, BACKWARD_DIRECT = 512, BACKWARD_QUEUED = 512 };
-enum { SHORT = 2048 }; /* bytes of a row */
+enum { SHORT = 2048, LONG = 8192 }; /* bytes of a row; values of one */
 
 static void plan_backward(cuda_plan *k, row_split r) {
   bool wants_dw = writes_slot(k->p, AMBI_GRAD(W)), wants_db = writes_slot(k->p, AMBI_GRAD(B));
@@ -34,11 +34,14 @@ static void plan_backward(cuda_plan *k, row_split r) {
 }
 
 /* Aligned rows go straight to registers. Odd ones wait in shared memory, where they are realigned; so do short ones in
- * forward, of which many must be under way at once. */
+ * forward, of which many must be under way at once, and in backward halves that threads share evenly: its registers are
+ * full of sums. */
 static row_wishes wishes_of(const cuda_plan *k, bool backward, uint32_t scalars) {
   bool summed = backward && reads_slot(k->p, SUM);
-  bool brief = !backward && rows_of(k->p)->cols * dtype_bytes(k->p->t[X].dtype) <= SHORT;
-  bool direct = cuda_rows_are_even(k, scalars) && !brief;
+  int64_t cols = rows_of(k->p)->cols;
+  bool brief = !backward && cols * dtype_bytes(k->p->t[X].dtype) <= SHORT;
+  bool deep = backward && dtype_bytes(k->p->t[DY].dtype) == 2 && cols % (32 * EACH) == 0 && cols <= LONG;
+  bool direct = cuda_rows_are_even(k, scalars) && !brief && !deep;
   row_wishes w = {.each = direct && !backward ? EACH_FORWARD : EACH, .phases = true};
   w.registers = 2 * w.each;
   if (!direct) w.queued = AMBI_BIT(DY) | (summed ? AMBI_BIT(SUM) : AMBI_BIT(X) | AMBI_BIT(RESIDUAL));

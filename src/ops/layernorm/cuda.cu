@@ -2,7 +2,7 @@
  *
  *   forward   m from sum s;  r from sum c^2, c = s - m;  y = c r w + b
  *   backward  m from sum s;  r from sum c^2, and with g = dy w also sum g, sum g c
- *             ds = r (g - mean(g) - c r^2 mean(g c)) + dsum;   dw += dy c r;   db += dy
+ *             ds = r g - r mean(g) - c r (r^2 mean(g c)) + dsum;   dw += dy c r;   db += dy
  *
  * dw, db: a group of threads adds up a run of its rows in registers, a second kernel the runs, always in the same order.
  * The variance is that of the centred row: no difference of large squares. */
@@ -213,9 +213,9 @@ KERNEL(layernorm_forward, GROUP * GROUPS) {
 }
 #endif
 #else
-/* What ds needs of a row; pull = r^2 mean(g c). */
+/* What ds needs of a row: shift = r mean(g), pull = r^2 mean(g c). */
 struct factors {
-  real m, r, mean_g, pull;
+  real m, r, shift, pull;
 };
 
 inline real mean_of(const args &a, real saved, real sum, real (&room)[2][3][32], int &turn) {
@@ -227,6 +227,7 @@ inline real mean_of(const args &a, real saved, real sum, real (&room)[2][3][32],
 
 /* v: a thread's sums of g, g c and c^2; saved: what forward left of r */
 inline factors factors_of(const args &a, real saved, real m, real (&v)[3], real (&room)[2][3][32], int &turn) {
+  const real over = 1 / (real)COLS;
   factors f = {m, 0, 0, 0};
   real two[2] = {v[0], v[1]};
   if (!HAS(RSTD)) group_sums<GROUP>(v, room, turn);
@@ -235,132 +236,80 @@ inline factors factors_of(const args &a, real saved, real m, real (&v)[3], real 
     v[0] = two[0], v[1] = two[1];
   }
   f.r = HAS(RSTD) ? saved : rstd(v[2], COLS, EPS);
-  f.mean_g = v[0] / (real)COLS;
-  f.pull = f.r * f.r * (v[1] / (real)COLS);
+  f.shift = f.r * (v[0] * over);
+  f.pull = f.r * (f.r * (v[1] * over));
   return f;
 }
 
-/* ds = r (g - mean(g) - c pull) + dsum, at a thread's chunk */
+/* ds = r g - shift - c r pull + dsum, at a thread's chunk */
 inline void put_ds(const args &a, i64 row, nth column, const real (&g)[VEC], const real (&c)[VEC], factors f) {
   real ds[VEC];
-  for (int k = 0; k < VEC; k++) ds[k] = f.r * ((g[k] - f.mean_g) - c[k] * f.pull);
+  for (int k = 0; k < VEC; k++) ds[k] = (g[k] * f.r - f.shift) - (c[k] * f.r) * f.pull;
   put_gradient(a, row, column, ds);
 }
 
-#if QUEUED
-/* c, d = dy and g = dy w of a thread's chunk */
-inline void take_chunk(const args &a, char *memory, int stage, int j, real m, const RAW(W) &w, real (&c)[VEC],
-                       real (&d)[VEC], real (&g)[VEC]) {
-  take_s(a, memory, stage, j, c);
-  take_dy(a, memory, stage, j, d);
-  if (READS_S) centre(c, m, MY_COLUMN(j), COLS);
+#if KEEP
+/* g = dy w of a thread's chunk */
+inline void get_g(const args &a, real (&g)[VEC], const real (&d)[VEC], const RAW(W) &w) {
   if (HAS(W)) unpack(g, w, DTYPE(W));
   for (int k = 0; k < VEC; k++) g[k] = HAS(W) ? g[k] * d[k] : d[k];
 }
 
-inline factors row_factors(const args &a, char *memory, int stage, saved here, const RAW(W) (&w)[KEPT],
-                           real (&room)[2][3][32], int &turn) {
-  real c[VEC], d[VEC], g[VEC], sum = 0, v[3] = {0, 0, 0};
-  factors none = {0, 0, 0, 0};
-  if (!READS_S) return none;
-#pragma unroll
-  for (int j = 0; j < CHUNKS && !HAS(MEAN); j++) {
-    take_s(a, memory, stage, j, c);
-    sum += total(c);
-  }
-  const real m = mean_of(a, here.mean, sum, room, turn);
-#pragma unroll
-  for (int j = 0; j < CHUNKS; j++) {
-    take_chunk(a, memory, stage, j, m, w[j], c, d, g);
-    v[0] += total(g), v[1] += dot(g, c);
-    if (!HAS(RSTD)) v[2] += dot(c, c);
-  }
-  return factors_of(a, here.rstd, m, v, room, turn);
-}
-
-KERNEL(layernorm_backward, THREADS, RESIDENT) {
-  __shared__ real room[2][3][32];
-  DYNAMIC_SHARED(memory);
-  int turn = 0, stage = 0;
-  RAW(W) w[KEPT];
-  ask_first_rows(a, memory);
-  saved next = saved_of(a, FIRST_ROW);
-#pragma unroll
-  for (int j = 0; j < CHUNKS && HAS(W); j++) load_raw(w[j], VECTOR(W), MY_COLUMN(j), COLS);
-  i64 row = FIRST_ROW;
-  for (i64 part = FIRST_ROW; part < PARTS; part += ROW_STEP) {
-    real dw[KEPT][VEC] = {}, db[KEPT][VEC] = {};
-    for (int i = 0; i < RUN && row < ROWS; i++, row += ROW_STEP, stage = (stage + 1) % STAGES) {
-      const saved here = next;
-      copies_here<STAGES - 1>();
-      next = saved_of(a, row + ROW_STEP);
-      const factors f = row_factors(a, memory, stage, here, w, room, turn);
-#pragma unroll
-      for (int j = 0; j < CHUNKS; j++) { /* again from the queue: registers are for sums */
-        real c[VEC], d[VEC], g[VEC];
-        take_chunk(a, memory, stage, j, f.m, w[j], c, d, g);
-        for (int k = 0; k < VEC; k++) {
-          if (HAS(DW)) dw[j][k] += d[k] * (c[k] * f.r);
-          if (HAS(DB)) db[j][k] += d[k];
-        }
-        if (WANTS_DS) put_ds(a, row, MY_COLUMN(j), g, c, f);
-      }
-      ask_row(a, memory, stage, row + STAGES * ROW_STEP);
-    }
-    if (HAS(DW)) put_partial(a, (real *)PARTIAL_DW, part, dw, COLS);
-    if (HAS(DB)) put_partial(a, (real *)PARTIAL_DB, part, db, COLS);
-  }
-}
-#elif KEEP
 /* s becomes c */
-inline factors row_factors(const args &a, real mean, real r, real (&s)[KEPT][VEC], const real (&d)[KEPT][VEC],
+inline factors row_factors(const args &a, incoming &in, saved here, real (&s)[KEPT][VEC], real (&d)[KEPT][VEC],
                            const RAW(W) (&w)[KEPT], real (&room)[2][3][32], int &turn) {
   real sum = 0, v[3] = {0, 0, 0};
   factors none = {0, 0, 0, 0};
   if (!READS_S) return none;
 #pragma unroll
-  for (int j = 0; j < CHUNKS; j++) sum += total(s[j]);
-  const real m = mean_of(a, mean, sum, room, turn);
+  for (int j = 0; j < CHUNKS && !HAS(MEAN); j++) {
+    if (TWICE) in.take_chunk(a, j, s[j], d[j]);
+    sum += total(s[j]);
+  }
+  const real m = mean_of(a, here.mean, sum, room, turn);
 #pragma unroll
   for (int j = 0; j < CHUNKS; j++) {
     real g[VEC];
+    if (TWICE) in.take_chunk(a, j, s[j], d[j]);
     centre(s[j], m, MY_COLUMN(j), COLS);
-    if (HAS(W)) unpack(g, w[j], DTYPE(W));
-    for (int k = 0; k < VEC; k++) g[k] = HAS(W) ? g[k] * d[j][k] : d[j][k];
+    get_g(a, g, d[j], w[j]);
     v[0] += total(g), v[1] += dot(g, s[j]), v[2] += dot(s[j], s[j]);
   }
-  return factors_of(a, r, m, v, room, turn);
+  return factors_of(a, here.rstd, m, v, room, turn);
 }
 
 KERNEL(layernorm_backward, GROUP * GROUPS, RESIDENT) {
   __shared__ real room[2][3][32];
+#if QUEUED
+  DYNAMIC_SHARED(memory);
+#else
+  char *const memory = 0;
+#endif
   int turn = 0;
   RAW(W) w[KEPT];
-  inputs in;
+  incoming in;
+  in.start(a, memory);
 #pragma unroll
   for (int j = 0; j < CHUNKS && HAS(W); j++) load_raw(w[j], VECTOR(W), MY_COLUMN(j), COLS);
-  if (AHEAD) load_inputs(a, in, FIRST_ROW);
   i64 row = FIRST_ROW;
   for (i64 part = FIRST_ROW; part < PARTS; part += ROW_STEP) {
     real dw[KEPT][VEC] = {}, db[KEPT][VEC] = {};
     for (int i = 0; i < RUN && row < ROWS; i++, row += ROW_STEP) {
-      real c[KEPT][VEC], d[KEPT][VEC];
-      if (!AHEAD) load_inputs(a, in, row);
-      unpack_inputs(a, in, row, c, d);
-      const real mean = in.mean, r = in.rstd;
-      if (AHEAD) load_inputs(a, in, row + ROW_STEP);
-      const factors f = row_factors(a, mean, r, c, d, w, room, turn);
+      real c[KEPT][VEC], d[KEPT][VEC], g[VEC];
+      const saved here = in.take(a, row, c, d);
+      const factors f = row_factors(a, in, here, c, d, w, room, turn);
 #pragma unroll
       for (int j = 0; j < CHUNKS; j++) {
-        real g[VEC];
-        if (HAS(W)) unpack(g, w[j], DTYPE(W));
+        if (TWICE) in.take_chunk(a, j, c[j], d[j]);
+        if (TWICE && READS_S) centre(c[j], f.m, MY_COLUMN(j), COLS);
         for (int k = 0; k < VEC; k++) {
           if (HAS(DW)) dw[j][k] += d[j][k] * (c[j][k] * f.r);
           if (HAS(DB)) db[j][k] += d[j][k];
-          g[k] = HAS(W) ? g[k] * d[j][k] : d[j][k];
         }
+        get_g(a, g, d[j], w[j]);
         if (WANTS_DS) put_ds(a, row, MY_COLUMN(j), g, c[j], f);
       }
+      in.done(a, row);
     }
     if (HAS(DW)) put_partial(a, (real *)PARTIAL_DW, part, dw, COLS);
     if (HAS(DB)) put_partial(a, (real *)PARTIAL_DB, part, db, COLS);

@@ -182,12 +182,12 @@ KERNEL(rmsnorm_backward, GROUP * GROUPS, RESIDENT) {
       real s[KEPT][VEC], d[KEPT][VEC], v[2] = {0, 0}, pull;
       if (!AHEAD) load_inputs(a, in, row);
       unpack_inputs(a, in, row, s, d);
-      const real saved = in.rstd;
+      const real r_saved = in.of.rstd;
       if (AHEAD) load_inputs(a, in, row + ROW_STEP);
 #pragma unroll
       for (int j = 0; j < CHUNKS; j++)
         for (int k = 0; k < VEC; k++) v[0] += s[j][k] * s[j][k], v[1] += s[j][k] * (d[j][k] * w[j][k]);
-      const real r = row_sums(a, saved, v, room, turn, &pull);
+      const real r = row_sums(a, r_saved, v, room, turn, &pull);
 #pragma unroll
       for (int j = 0; j < CHUNKS; j++) {
         real g[VEC];
