@@ -160,7 +160,7 @@ enum {
 #define ASK(stage, at, s, j) \
   ask_chunk<bytes_of(DTYPE(s))>(PIECE(stage, at, s, j), LINE(s, row), MY_COLUMN(j), (int)COLS, ALIGNED)
 #define TAKE(v, stage, at, s, j) \
-  take_chunk<bytes_of(DTYPE(s))>(v, PIECE(stage, at, s, j), DTYPE(s), MY_COLUMN(j))
+  take_chunk<bytes_of(DTYPE(s))>(v, PIECE(stage, at, s, j), DTYPE(s), (j) == 0 ? MY_COLUMN(j) : (nth)0)
 
 template <bool ALIGNED> inline void ask_chunks(const args &a, char *memory, int stage, i64 row) {
 #pragma unroll

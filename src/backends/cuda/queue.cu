@@ -28,7 +28,7 @@ template <int BYTES> inline void ask_chunk(char *to, const line &l, int column, 
   }
 }
 
-/* A chunk that has arrived */
+/* A chunk that has arrived; column 0 will do for those that do not begin before the row */
 template <int BYTES> inline void take_chunk(real (&v)[VEC], const char *from, int dtype, nth column) {
   packed<VEC, BYTES> r;
 #pragma unroll
