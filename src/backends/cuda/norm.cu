@@ -217,10 +217,9 @@ struct incoming {
     const saved here = next;
     copies_here<STAGES - 1>();
     next = saved_of(a, row + ROW_STEP);
-    if (TWICE) return here;
 #pragma unroll
-    for (int j = 0; j < CHUNKS; j++) take_chunk(a, j, s[j], d[j]);
-    free_place(a, row);
+    for (int j = 0; j < CHUNKS && !TWICE; j++) take_chunk(a, j, s[j], d[j]);
+    if (!TWICE) free_place(a, row);
     return here;
   }
   void done(const args &a, i64 row) {
