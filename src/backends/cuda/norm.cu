@@ -46,6 +46,12 @@ inline void put_gradient(const args &a, i64 row, nth column, real (&ds)[VEC]) {
 #define HAS_MEAN (MEAN_SLOT > 0 && HAS(MEAN_SLOT)) /* 0: the op has no such slot */
 #define READS_S  (HAS(X) || HAS(SUM))              /* layernorm's db alone does not */
 
+#if QUEUED
+#define ROW_QUEUE(name) DYNAMIC_SHARED(name)
+#else
+#define ROW_QUEUE(name) char *const name = 0
+#endif
+
 #if KEEP
 enum { RESIDENT = COMPUTE_F64 ? 1 : AT_ONCE }; /* blocks of a multiprocessor; doubles need the registers */
 enum { S = SUMMED ? SUM : X };

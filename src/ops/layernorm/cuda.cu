@@ -280,11 +280,7 @@ inline factors row_factors(const args &a, incoming &in, saved here, real (&s)[KE
 
 KERNEL(layernorm_backward, GROUP * GROUPS, RESIDENT) {
   __shared__ real room[2][3][32];
-#if QUEUED
-  DYNAMIC_SHARED(memory);
-#else
-  char *const memory = 0;
-#endif
+  ROW_QUEUE(memory);
   int turn = 0;
   RAW(W) w[KEPT];
   incoming in;

@@ -37,11 +37,13 @@ static row_wishes wishes_of(const cuda_plan *k, bool backward) {
   bool summed = backward && reads_slot(k->p, SUM);
   bool brief = !backward && rows_of(k->p)->cols * dtype_bytes(k->p->t[X].dtype) <= SHORT;
   row_wishes w = {.each = EACH, .phases = true};
-  bool direct = cuda_rows_are_even(k, AMBI_BIT(RSTD)) && !brief;
+  int64_t cols = rows_of(k->p)->cols;
+  bool deep = backward && dtype_bytes(k->p->t[DY].dtype) == 2 && cols % (32 * EACH) == 0 && cols <= 8192;
+  bool direct = cuda_rows_are_even(k, AMBI_BIT(RSTD)) && !brief && !deep;
   if (!direct) w.queued = AMBI_BIT(DY) | (summed ? AMBI_BIT(SUM) : AMBI_BIT(X) | AMBI_BIT(RESIDUAL));
   w.registers = direct && !backward ? 4 * EACH : 2 * EACH;
   int forward = !direct ? FORWARD_QUEUED : dtype_bytes(k->p->t[X].dtype) == 2 ? FORWARD_DIRECT_16 : FORWARD_DIRECT;
-  w.resident = !backward ? forward : direct ? BACKWARD_DIRECT : BACKWARD_QUEUED;
+  w.resident = !backward ? forward : direct || deep ? BACKWARD_DIRECT : BACKWARD_QUEUED;
   return w;
 }
 

@@ -119,84 +119,43 @@ inline real row_sums(const args &a, real saved, real (&v)[2], real (&room)[2][2]
   if (HAS(RSTD) && WANTS_DS) group_sums<GROUP>(one, room, turn);
   const real r = HAS(RSTD) ? saved : rstd(v[0], COLS, EPS);
   if (HAS(RSTD)) v[1] = one[0];
-  *pull = r * r * r * (v[1] / (real)COLS);
+  *pull = r * r * r * (v[1] * (1 / (real)COLS));
   return r;
 }
 
-#if QUEUED
-KERNEL(rmsnorm_backward, THREADS, RESIDENT) {
-  __shared__ real room[2][2][32];
-  DYNAMIC_SHARED(memory);
-  int turn = 0, stage = 0;
-  real w[KEPT][VEC];
-  ask_first_rows(a, memory);
-  saved next = saved_of(a, FIRST_ROW);
-#pragma unroll
-  for (int j = 0; j < CHUNKS; j++) get_weight(w[j], VECTOR(W), OFFSET, MY_COLUMN(j), COLS);
-  i64 row = FIRST_ROW;
-  for (i64 part = FIRST_ROW; part < PARTS; part += ROW_STEP) {
-    real dw[KEPT][VEC] = {};
-    for (int i = 0; i < RUN && row < ROWS; i++, row += ROW_STEP, stage = (stage + 1) % STAGES) {
-      real s[VEC], d[VEC], v[2] = {0, 0}, pull;
-      const saved here = next;
-      copies_here<STAGES - 1>();
-      next = saved_of(a, row + ROW_STEP);
-#pragma unroll
-      for (int j = 0; j < CHUNKS; j++) {
-        take_s(a, memory, stage, j, s);
-        take_dy(a, memory, stage, j, d);
-        for (int k = 0; k < VEC; k++) {
-          if (!HAS(RSTD)) v[0] += s[k] * s[k];
-          v[1] += s[k] * (d[k] * w[j][k]);
-        }
-      }
-      const real r = row_sums(a, here.rstd, v, room, turn, &pull);
-#pragma unroll
-      for (int j = 0; j < CHUNKS; j++) { /* again from the queue: registers are for sums */
-        take_s(a, memory, stage, j, s);
-        take_dy(a, memory, stage, j, d);
-        for (int k = 0; k < VEC; k++) {
-          if (HAS(DW)) dw[j][k] += d[k] * (s[k] * r);
-          d[k] *= w[j][k];
-        }
-        if (WANTS_DS) put_ds(a, row, MY_COLUMN(j), s, d, r, pull);
-      }
-      ask_row(a, memory, stage, row + STAGES * ROW_STEP);
-    }
-    if (HAS(DW)) put_partial(a, (real *)PARTIAL, part, dw, COLS);
-  }
-}
-#elif KEEP
+#if KEEP
 KERNEL(rmsnorm_backward, GROUP * GROUPS, RESIDENT) {
   __shared__ real room[2][2][32];
+  ROW_QUEUE(memory);
   int turn = 0;
   real w[KEPT][VEC];
-  inputs in;
+  incoming in;
+  in.start(a, memory);
 #pragma unroll
   for (int j = 0; j < CHUNKS; j++) get_weight(w[j], VECTOR(W), OFFSET, MY_COLUMN(j), COLS);
-  if (AHEAD) load_inputs(a, in, FIRST_ROW);
   i64 row = FIRST_ROW;
   for (i64 part = FIRST_ROW; part < PARTS; part += ROW_STEP) {
     real dw[KEPT][VEC] = {};
     for (int i = 0; i < RUN && row < ROWS; i++, row += ROW_STEP) {
       real s[KEPT][VEC], d[KEPT][VEC], v[2] = {0, 0}, pull;
-      if (!AHEAD) load_inputs(a, in, row);
-      unpack_inputs(a, in, row, s, d);
-      const real r_saved = in.of.rstd;
-      if (AHEAD) load_inputs(a, in, row + ROW_STEP);
+      const saved here = in.take(a, row, s, d);
 #pragma unroll
-      for (int j = 0; j < CHUNKS; j++)
+      for (int j = 0; j < CHUNKS; j++) {
+        if (TWICE) in.take_chunk(a, j, s[j], d[j]);
         for (int k = 0; k < VEC; k++) v[0] += s[j][k] * s[j][k], v[1] += s[j][k] * (d[j][k] * w[j][k]);
-      const real r = row_sums(a, r_saved, v, room, turn, &pull);
+      }
+      const real r = row_sums(a, here.rstd, v, room, turn, &pull);
 #pragma unroll
       for (int j = 0; j < CHUNKS; j++) {
         real g[VEC];
+        if (TWICE) in.take_chunk(a, j, s[j], d[j]);
         for (int k = 0; k < VEC; k++) {
           if (HAS(DW)) dw[j][k] += d[j][k] * (s[j][k] * r);
           g[k] = d[j][k] * w[j][k];
         }
         if (WANTS_DS) put_ds(a, row, MY_COLUMN(j), s[j], g, r, pull);
       }
+      in.done(a, row);
     }
     if (HAS(DW)) put_partial(a, (real *)PARTIAL, part, dw, COLS);
   }
