@@ -23,6 +23,7 @@ static value scan(model_call *c, int64_t layer, value x, value delta, value bc, 
   const model_config *m = &c->m->config;
   const int64_t inner = m->mamba.inner, state = m->mamba.state, rank = m->mamba.rank;
   ambi_op op = {.kind = AMBI_SELECTIVE_SCAN, .u.selective_scan = {.softplus = 1, .a_log = 1}};
+  if (c->m->grads.data) op.want = AMBI_BIT(AMBI_SCAN_CHUNK_STATE); /* or backward would run all steps ahead once more */
   value io[AMBI_MAX_PRIMALS] = {[AMBI_SCAN_U] = x, [AMBI_SCAN_Z] = z};
   io[AMBI_SCAN_DELTA] = layer_rows(c, delta, 0, inner);
   io[AMBI_SCAN_A] = layer_weight(c, layer, "mixer.A_log", 2, 0);

@@ -92,9 +92,7 @@ inline void load(const args &a, const block_at &b, i64 t, bool whole, pieces &x)
 }
 
 /* The whole tile at step t, or only what states need */
-inline void stage_tile(const args &a, const block_at &b, i64 t, bool states_only, tile &m) {
-  pieces x = {};
-  load_tile(a, b, t, x);
+inline void stage_tile(const args &a, const block_at &b, i64 t, const pieces &x, bool states_only, tile &m) {
 #pragma unroll
   for (int i = 0; i < EACH; i++) {
     const piece p = piece_of(i);
@@ -131,8 +129,14 @@ inline void run_ahead(const args &a, const block_at &b, const constants &v, cons
   }
 }
 
-/* The state before the tile of step t; chunk_state has every other one */
-inline void find_state(const args &a, const block_at &b, const constants &v, i64 t, tile &m, float (&h)[OWN][4]) {
+/* The state before the tile of step t. chunk_state has every other one: the tile after it is run ahead for the next,
+ * and the states before its chunks are left in AHEAD for when it is its turn. */
+#define CHUNK_AHEAD(part, i) ((part)*CHUNKS + (i))
+inline bool was_run(const args &a, i64 t) {
+  return NEEDS_H && HAS(CHUNK_STATE) && t % (2 * TILE) == 0 && t + TILE < LENGTH;
+}
+inline void find_state(const args &a, const block_at &b, const constants &v, i64 part, i64 t, tile &m,
+                       float (&h)[OWN][4]) {
   const i64 number = t / TILE;
   if (!HAS(CHUNK_STATE)) {
     kept_states(STARTS, b, number / ENDS_TILES, h);
@@ -141,10 +145,22 @@ inline void find_state(const args &a, const block_at &b, const constants &v, i64
   }
   get_states(a, CHUNK_STATE, b, number / 2, h);
   if (number % 2 == 0) return;
-  stage_tile(a, b, t - TILE, true, m);
+  pieces x = {};
+  load_tile(a, b, t - TILE, x);
+  stage_tile(a, b, t - TILE, x, true, m);
   __syncthreads();
-  for (int i = 0; i < CHUNKS; i++) run_ahead(a, b, v, m, FRONT + i * CHUNK, h);
+  for (int i = 0; i < CHUNKS; i++) {
+    keep_states(AHEAD, b, CHUNK_AHEAD(part, i), h);
+    run_ahead(a, b, v, m, FRONT + i * CHUNK, h);
+  }
   __syncthreads();
+}
+
+inline void take_ahead(const args &a, const block_at &b, i64 part, tile &m) {
+  float4 h[CHUNKS * OWN];
+  for (int i = 0; i < CHUNKS * OWN; i++)
+    h[i] = ((const float4 *)AHEAD)[IN_PART(b, CHUNK_AHEAD(part, i / OWN), i % OWN)];
+  for (int i = 0; i < CHUNKS * OWN; i++) m.kept[i / OWN][i % OWN][threadIdx.x] = h[i];
 }
 
 inline void keep_chunk(tile &m, int chunk, const float (&h)[OWN][4]) {
@@ -380,23 +396,29 @@ inline void start_rows(const args &a, const block_at &b, tile &m) {
   __syncthreads();
 }
 
-inline void backward_tile(const args &a, const block_at &b, const constants &v, i64 t, tile &m, float (&dh)[OWN][4],
-                          time_sums &sum) {
+inline void backward_tile(const args &a, const block_at &b, const constants &v, i64 part, i64 t, tile &m,
+                          float (&dh)[OWN][4], time_sums &sum) {
   float h[OWN][4] = {};
-  if (NEEDS_H) find_state(a, b, v, t, m, h);
-  stage_tile(a, b, t, false, m);
+  pieces x = {};
+  load_tile(a, b, t, x); /* under way while the state is found */
+  const bool ahead = was_run(a, t);
+  if (ahead)
+    take_ahead(a, b, part, m);
+  else if (NEEDS_H)
+    find_state(a, b, v, part, t, m, h);
+  stage_tile(a, b, t, x, false, m);
   __syncthreads();
   const int count = (int)min((i64)TILE, LENGTH - t), chunks = (count + CHUNK - 1) / CHUNK;
   const int first = FRONT + count - chunks * CHUNK;
-  for (int i = 0; i < chunks; i++) {
+  for (int i = 0; i < chunks && !ahead; i++) {
     keep_chunk(m, i, h);
     if (NEEDS_H && i + 1 < chunks) run_ahead(a, b, v, m, first + i * CHUNK, h);
   }
 #pragma unroll 1
   for (int i = chunks - 1; i >= 0; i--) {
-    history x;
-    run_again(a, b, v, m, i, first + i * CHUNK, x);
-    run_back(a, b, v, m, i, first + i * CHUNK, x, dh, sum);
+    history past;
+    run_again(a, b, v, m, i, first + i * CHUNK, past);
+    run_back(a, b, v, m, i, first + i * CHUNK, past, dh, sum);
   }
   __syncthreads();
   store_tile(a, b, t, m);
@@ -448,7 +470,7 @@ KERNEL(scan_backward, THREADS_EACH) {
   for (i64 t = (end - 1) / TILE * TILE; t >= first; t -= TILE) {
     time_sums sum = {};
     if (t > first) touch_tile(a, b, t - TILE);
-    backward_tile(a, b, v, t, m, dh, sum);
+    backward_tile(a, b, v, part, t, m, dh, sum);
     add_da(m, sum);
     for (int l = 0; l < LEFT; l++) dskip[l].add(sum.dskip[l]), dbias[l].add(sum.dbias[l]);
     __syncthreads();

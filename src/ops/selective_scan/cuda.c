@@ -227,8 +227,8 @@ static void plan_forward(cuda_plan *k) {
   cuda_launch(k, "scan_forward", blocks, parts, (int)(32 * lanes), 1, 0);
 }
 
-/* The state before each tile, unless forward left every other one: STARTS, ENDS, SPANS */
-static void plan_states(cuda_plan *k, int64_t blocks, int64_t lanes, bool chained) {
+/* The state before each tile: STARTS, ENDS, SPANS; or, where forward left every other one, AHEAD */
+static void plan_states(cuda_plan *k, int64_t blocks, int64_t lanes, int64_t parts_back, bool chained) {
   const scan_recipe *r = scan(k->p);
   const bool find = r->needs_h && !reads_slot(k->p, CHUNK_STATE);
   enum { ENDS_TILES = 8 };
@@ -238,6 +238,7 @@ static void plan_states(cuda_plan *k, int64_t blocks, int64_t lanes, bool chaine
   reals(k, "STARTS", find, 4 * parts * each);
   reals(k, "ENDS", find, 4 * tiles * each);
   reals(k, "SPANS", find, tiles * each);
+  reals(k, "AHEAD", r->needs_h && !find, 4 * parts_back * (TILE / CHUNK_BACK) * each);
   if (find) cuda_launch(k, "scan_ends", blocks, parts, (int)(32 * lanes), 1, shared_ends(lanes, OWN_BACK));
   if (find || chained) cuda_launch(k, "scan_fold", blocks, 1, (int)(32 * lanes), 1, 0);
 }
@@ -275,7 +276,7 @@ static void plan_backward(cuda_plan *k) {
   reals(k, "SUM_A", writes_slot(p, GRAD(A)), sums * r->states);
   reals(k, "SUM_D", writes_slot(p, GRAD(D)), sums);
   reals(k, "SUM_BIAS", writes_slot(p, GRAD(DELTA_BIAS)), sums);
-  plan_states(k, blocks, lanes, chain > 0);
+  plan_states(k, blocks, lanes, parts, chain > 0);
   plan_ends_back(k, blocks, lanes, parts, chain > 0);
   cuda_launch(k, "scan_backward", blocks, parts, (int)(32 * lanes), 1, shared);
   plan_sums(k);
