@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""peers.py -- ambi and PyTorch's CPU kernels on the same shapes, dtypes and threads, as a Markdown table of ratios.
+"""peers.py -- ambi and PyTorch's kernels on the same shapes, dtypes and device, as a Markdown table of ratios.
 
     python3 bench/peers.py [--ambi build/ambi] [--threads N] [--op OP] [--dtype f32] [--seconds 0.3]
+    python3 bench/peers.py --device cuda [--quick] [--limit 130] [--rows FILE] [..]
 
-Runs `ambi bench --json` and, for each of its rows that torch has a counterpart of, times that. Runs on torch 1.13 and
-2.x. torch allocates its results; malloc is told to keep freed memory, so that this costs no page faults.
-Backward is torch.autograd.grad alone, on a graph built before the clock starts. Inputs rotate over 1 GiB for both."""
+Runs `ambi bench --json` and, for each of its rows that torch has a counterpart of, times that. Backward is
+torch.autograd.grad alone, on a graph built before the clock starts. Inputs rotate over 1 GiB for both.
+On the CPU: runs on torch 1.13 and 2.x. torch allocates its results; malloc is told to keep freed memory, so that this
+costs no page faults. On a GPU: peers_gpu.py; the best of torch's own kernels and torch.compile."""
 import argparse
 import json
 import math
@@ -17,114 +19,41 @@ import time
 
 try:
     import torch
-    import torch.nn.functional as F
+    from peers_torch import DTYPES, FORWARD, parse_shape
 except ImportError:
     torch = None
 
 ROTATE_BYTES = 1 << 30
 MAX_SETS = 32
-ATTRIBUTES = ("softplus", "silu", "zoh", "a_log", "eps", "offset", "cast", "alpha", "beta")
 
 
 # ---- the rows of `ambi bench` --------------------------------------------------------------------------------
 
 def ambi_rows(o):
-    """What `ambi bench --json` says, one dictionary a row."""
-    command = [o.ambi, "bench", "--json", "--threads", str(o.threads), "--seconds", str(o.seconds)]
+    """What `ambi bench --json` says, or said to the file --rows, one dictionary a row."""
+    if o.rows:
+        with open(o.rows, encoding="utf-8") as f:
+            rows = parse_rows(f.read())
+        return [r for r in rows if r["op"] == (o.op or r["op"]) and r["dtype"] == (o.dtype or r["dtype"])]
+    command = [o.ambi, "bench", o.device, "--json", "--seconds", str(o.seconds)]
+    if o.device == "cpu":
+        command += ["--threads", str(o.threads)]
     for name in ("op", "dtype"):
         if getattr(o, name):
             command += ["--" + name, getattr(o, name)]
     clean = {k: v for k, v in os.environ.items() if not k.startswith("MALLOC_")}
-    out = subprocess.run(command, stdout=subprocess.PIPE, check=True, universal_newlines=True, env=clean).stdout
-    return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    done = subprocess.run(command, stdout=subprocess.PIPE, universal_newlines=True, env=clean)
+    if done.returncode:
+        print("peers.py: `{}` ended with {}".format(" ".join(command), done.returncode), file=sys.stderr)
+    return parse_rows(done.stdout)
 
 
-def parse_shape(text, default):
-    """'x=4x8@1,4 w=8:f32 eps=1e-5' -> tensors {name: (shape, dtype, strides or None)}, attributes {name: text}."""
-    tensors, attributes = {}, {}
-    for word in text.split():
-        name, _, value = word.partition("=")
-        described, _, strides = value.partition("@")
-        head, _, dtype = described.partition(":")
-        parts = head.split("x")
-        if value and all(p.isdigit() for p in parts) and name not in ATTRIBUTES:
-            tensors[name] = (tuple(int(p) for p in parts), dtype or default,
-                             tuple(int(s) for s in strides.split(",")) if strides else None)
-        else:
-            attributes[name] = value
-    return tensors, attributes
-
-
-# ---- what torch does for each op -----------------------------------------------------------------------------
-
-def rmsnorm(t, a):
-    eps = float(a.get("eps", 1e-6))
-    if hasattr(F, "rms_norm"):
-        return F.rms_norm(t["x"], t["w"].shape, t["w"], eps)
-    return t["x"] * torch.rsqrt(t["x"].pow(2).mean(-1, keepdim=True) + eps) * t["w"]
-
-
-def layernorm(t, a):
-    return F.layer_norm(t["x"], t["w"].shape, t["w"], t["b"], float(a.get("eps", 1e-5)))
-
-
-def gated(t, a):
-    gates = {"swiglu": F.silu, "glu": torch.sigmoid, "reglu": F.relu, "geglu": F.gelu,
-             "geglu_tanh": lambda g: F.gelu(g, approximate="tanh"), "bilinear": lambda g: g}
-    return t["v"] * gates[a.get("gate", "swiglu")](t["g"])
-
-
-def unary(t, a):
-    functions = {"silu": F.silu, "gelu": F.gelu, "relu": F.relu, "sigmoid": torch.sigmoid, "tanh": torch.tanh,
-                 "softplus": F.softplus, "mish": F.mish, "exp": torch.exp,
-                 "gelu_tanh": lambda x: F.gelu(x, approximate="tanh")}
-    return functions[a.get("function", "silu")](t["x"])
-
-
-def conv1d(t, a):
-    width = t["w"].shape[-1]
-    y = F.conv1d(t["x"], t["w"].unsqueeze(1), t.get("b"), padding=width - 1, groups=t["w"].shape[0])
-    y = y[..., :t["x"].shape[-1]]
-    return F.silu(y) if a.get("silu") in ("true", "1") else y
-
-
-def selective_scan(t, a):
-    """The plain recurrence, one step of time after another; u, delta, z (B, D, L), a (D, N), b, c (B, N, L)."""
-    u, delta = t["u"].float(), t["delta"].float()
-    if "delta_bias" in t:
-        delta = delta + t["delta_bias"].float()[:, None]
-    if a.get("softplus") in ("true", "1"):
-        delta = F.softplus(delta)
-    b, c = t["b"].float(), t["c"].float()
-    du = delta * u
-    h = u.new_zeros(u.shape[0], u.shape[1], t["a"].shape[1])
-    ys = []
-    for i in range(u.shape[2]):
-        h = torch.exp(delta[:, :, i, None] * t["a"]) * h + du[:, :, i, None] * b[:, None, :, i]
-        ys.append((h * c[:, None, :, i]).sum(-1))
-    y = torch.stack(ys, 2)
-    if "d" in t:
-        y = y + u * t["d"].float()[:, None]
-    if "z" in t:
-        y = y * F.silu(t["z"].float())
-    return y.to(t["u"].dtype)
-
-
-FORWARD = {"rmsnorm": rmsnorm, "layernorm": layernorm, "gated": gated, "unary": unary, "conv1d": conv1d,
-           "selective_scan": selective_scan,
-           "linear": lambda t, a: F.linear(t["x"], t["w"], t.get("b")),
-           "softmax": lambda t, a: F.softmax(t["x"], -1),
-           "add": lambda t, a: torch.add(t["a"], t["b"]),
-           "copy": lambda t, a: t["x"].clone(),
-           "cast": lambda t, a: t["x"].to(t["y"].dtype)}
+def parse_rows(text):
+    rows = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    return [r for r in rows if r.get("ms") and r["op"] != "overhead"]
 
 
 # ---- time ----------------------------------------------------------------------------------------------------
-
-def dtype_of(name):
-    return {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64,
-            "i32": torch.int32, "i64": torch.int64}[name]
-
 
 def make_inputs(tensors, attributes):
     """One set of inputs; A is negative, so that the scan decays."""
@@ -133,9 +62,9 @@ def make_inputs(tensors, attributes):
         values = torch.rand(shape) * 2 - 1 if "i" not in dtype else torch.ones(shape)
         if name == "a" and "delta" in tensors:
             values = -values.abs() - 0.1
-        t[name] = values.to(dtype_of(dtype))
+        t[name] = values.to(DTYPES[dtype])
         if strides:
-            t[name] = torch.empty_strided(shape, strides, dtype=dtype_of(dtype)).copy_(values)
+            t[name] = torch.empty_strided(shape, strides, dtype=DTYPES[dtype]).copy_(values)
     return t
 
 
@@ -222,26 +151,49 @@ def keep_memory():
         os.execve(sys.executable, [sys.executable] + sys.argv, dict(os.environ, **settings))
 
 
-def main():
-    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    p.add_argument("--ambi", default=shutil.which("ambi") or "build/ambi", help="the program")
-    p.add_argument("--threads", type=int, default=0, help="threads for both; 0: all cores")
-    p.add_argument("--seconds", type=float, default=0.3, help="least time for the runs of one case")
-    p.add_argument("--op", help="only this op")
-    p.add_argument("--dtype", help="only this dtype")
-    o = p.parse_args()
-    if torch is None:
-        sys.exit("peers.py: torch cannot be imported by " + sys.executable)
+def compare_cpu(o):
     keep_memory()
-    o.threads = o.threads or os.cpu_count() or 1
     torch.set_num_threads(o.threads)
-    rows = [r for r in ambi_rows(o) if r.get("ms") and r["op"] != "overhead"]
+    rows = ambi_rows(o)
     copy = rows[0].get("copy_gbps") if rows else None
     print("torch {}, {} threads, copy {} GB/s, medians in ms; ratio > 1: ambi is faster\n".format(
         torch.__version__, o.threads, "{:.1f}".format(copy) if copy else "?"))
-    print("| op | pass | dtype | shape | ambi | torch | torch / ambi | ambi, of copy |\n|---|---|---|---|---|---|---|---|")
+    print("| op | pass | dtype | shape | ambi | torch | torch / ambi | ambi, of copy |\n" + "|---" * 8 + "|")
     for row in rows:
         print_row(row, *torch_ms(row, o.seconds))
+
+
+def compare_gpu(o):
+    import peers_gpu
+    begin = time.time()
+    if not torch.cuda.is_available():
+        sys.exit("peers.py: torch {} sees no CUDA device".format(torch.__version__))
+    rows = [r for r in ambi_rows(o) if not o.quick or peers_gpu.is_round(r)]
+    if not rows:
+        sys.exit("peers.py: ambi timed nothing")
+    print("ambi's part took {:.0f} s".format(time.time() - begin), file=sys.stderr)
+    device = torch.device("cuda", torch.device(o.device).index or 0)
+    peers_gpu.print_table(rows, device, o.seconds, lambda: time.time() - begin > o.limit)
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    p.add_argument("--ambi", default=shutil.which("ambi") or "build/ambi", help="the program")
+    p.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
+    p.add_argument("--threads", type=int, default=0, help="threads for both; 0: all cores")
+    p.add_argument("--seconds", type=float, help="least time for the runs of one case; 0.3, on a GPU 0.1")
+    p.add_argument("--op", help="only this op")
+    p.add_argument("--dtype", help="only this dtype")
+    p.add_argument("--quick", action="store_true", help="on a GPU: without the sizes that nothing divides")
+    p.add_argument("--limit", type=float, default=130, help="on a GPU: seconds after which no more is compiled; 130")
+    p.add_argument("--rows", metavar="FILE", help="ambi's rows, as `ambi bench DEVICE --json` printed them before")
+    o = p.parse_args()
+    if torch is None:
+        sys.exit("peers.py: torch cannot be imported by " + sys.executable)
+    o.threads = o.threads or os.cpu_count() or 1
+    if o.seconds is None:
+        o.seconds = 0.3 if o.device == "cpu" else 0.1
+    (compare_cpu if o.device == "cpu" else compare_gpu)(o)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,309 @@
+"""peers_gpu.py -- the peers of `ambi bench cuda`: torch's own kernels and torch.compile of the composed op, timed as
+ambi times itself. Each peer's calls are captured in a graph and replayed, inputs and results rotate over 1 GiB, and the
+median of the replays counts. What cannot be captured is timed by events. Backward is torch.autograd.grad alone, on
+a graph of autograd's that was built before. Everything runs on one side stream: autograd runs backward on the
+stream of the forward, and a capture may not meet any other."""
+import collections
+import functools
+import gc
+import math
+import time
+import warnings
+
+import torch
+
+from peers_torch import (DTYPES, adamw_composed, adamw_fused, conv1d, conv1d_taps, cross_entropy, cross_entropy_f32,
+                         embedding, gated, grad_norm, layernorm, linear, linear_cross_entropy, linear_cross_entropy_f32,
+                         parse_shape, rmsnorm, rope, rope_tables, sdpa, softmax, unary)
+
+ROTATE_BYTES = 1 << 30
+MAX_SETS = 32
+SAMPLE_SECONDS = 10e-3  # of calls in one sample
+MAX_TURNS = 500
+ADAMW_TENSORS, ADAMW_SMALL = 148, 1 << 22  # a case below ADAMW_SMALL is one tensor of that many
+TFLOPS = ("linear", "attention", "linear_cross_entropy")  # shown by arithmetic, not by bytes
+
+# A peer: name, what it calls, and whether that is compiled first.
+Peer = collections.namedtuple("Peer", "name function compiled")
+# What is timed: callables that take turns, whether autograd watches, tensors a call does at once, may it be captured.
+Work = collections.namedtuple("Work", "calls grad tensors capture")
+
+
+def eager(f):
+    return [Peer("eager", f, False)]
+
+
+def both(f, compiled=None):
+    return eager(f) + [Peer("compile", compiled or f, True)]
+
+
+PEERS = {"rmsnorm": both(rmsnorm), "layernorm": both(layernorm), "gated": both(gated), "unary": both(unary),
+         "softmax": both(softmax), "rope": both(rope), "cross_entropy": both(cross_entropy, cross_entropy_f32),
+         "linear_cross_entropy": both(linear_cross_entropy, linear_cross_entropy_f32),
+         "conv1d": both(conv1d) + [Peer("compile, taps", conv1d_taps, True)],
+         "linear": eager(linear), "embedding": eager(embedding), "grad_norm": eager(grad_norm),
+         "attention": [Peer("flash", sdpa("FLASH_ATTENTION"), False), Peer("cuDNN", sdpa("CUDNN_ATTENTION"), False)],
+         "adamw": [Peer("fused", adamw_fused, False), Peer("compile", adamw_composed, True)]}
+ATTENTION_F32 = [Peer("efficient", sdpa("EFFICIENT_ATTENTION"), False)]  # the others take 16 bits only
+NO_PEER = {"selective_scan": "torch has no scan; step after step in PyTorch is no peer on a GPU",
+           "ssd": "torch has no such op"}
+NO_CAPTURE = (("embedding", "backward"),)  # its sort of the tokens waits for the GPU
+
+
+def peers_of(row):
+    if row["op"] == "attention" and row["dtype"] in ("f32", "f64"):
+        return ATTENTION_F32
+    if row["op"] == "adamw" and adamw_tensors(row) > 1:
+        return PEERS["adamw"][:1]  # compiling so many updates takes minutes
+    return PEERS.get(row["op"], [])
+
+
+def adamw_tensors(row):
+    return ADAMW_TENSORS if math.prod(parse_shape(row["shape"], row["dtype"])[0]["p"][0]) < ADAMW_SMALL else 1
+
+
+# ---- inputs --------------------------------------------------------------------------------------------------
+
+@functools.lru_cache(None)
+def random(device):
+    """A generator of our own: a capture that fails leaves torch's unusable."""
+    return torch.Generator(device)
+
+
+def make_inputs(tensors, device):
+    """One set of inputs, between -1 and 1; classes and tokens below how many there are."""
+    t = {}
+    classes = tensors["logits"][0][-1] if "logits" in tensors else tensors.get("w", ((1,),))[0][0]
+    for name, (shape, dtype, strides) in tensors.items():
+        if name in ("target", "tokens"):
+            t[name] = torch.randint(classes, shape, device=device, generator=random(device))
+            continue
+        values = torch.empty(shape, dtype=DTYPES[dtype], device=device)
+        if strides:
+            values = torch.empty_strided(shape, strides, dtype=DTYPES[dtype], device=device)
+        t[name] = values.uniform_(-1, 1, generator=random(device))
+    return t
+
+
+def set_count(tensors):
+    one = sum(DTYPES[dtype].itemsize * math.prod(shape) for shape, dtype, _ in tensors.values())
+    return max(1, min(MAX_SETS, ROTATE_BYTES // max(one, 1) + 1))
+
+
+def wanted(t, tensors, attributes):
+    """The inputs whose gradients the case names (dx, dw ..), or all."""
+    floats = [name for name in tensors if t[name].is_floating_point() and name != "y"]
+    named = [name for name in floats if "d" + name in attributes]
+    return [t[name].requires_grad_() for name in named or floats]
+
+
+def op_call(row, function, tensors, attributes, device):
+    """A callable that does once what the row says, on inputs of its own."""
+    t = make_inputs(tensors, device)
+    if row["op"] == "rope":
+        t["cos"], t["sin"] = (table.to(device) for table in rope_tables(tensors["x"][0], attributes))
+    if row["pass"] == "backward":
+        x = wanted(t, tensors, attributes)
+        y = function(t, attributes)
+        dy = torch.ones_like(y) if y.dim() == 0 else torch.empty_like(y).uniform_(-1, 1, generator=random(device))
+        return lambda: torch.autograd.grad(y, x, dy, retain_graph=True)
+    if "grad" in attributes:  # the loss and its gradient in one
+        x = wanted(t, tensors, attributes)
+        return lambda: torch.autograd.grad(function(t, attributes), x)
+    return lambda: function(t, attributes)
+
+
+def op_work(row, function, tensors, attributes, device):
+    calls = [op_call(row, function, tensors, attributes, device) for _ in range(set_count(tensors))]
+    return Work(calls, row["pass"] == "backward" or "grad" in attributes, 1, (row["op"], row["pass"]) not in NO_CAPTURE)
+
+
+def adamw_work(row, function, tensors, attributes, device):
+    """Small tensors are many at once, as they are for an optimizer."""
+    many = adamw_tensors(row)
+    sets = set_count({i: tensors["p"] for i in range(4 * many)})
+
+    def one_set():
+        inputs = [make_inputs(tensors, device) for _ in range(many)]
+        lists = [[t[name].abs_() for t in inputs] for name in ("p", "g", "m", "v")]  # v is a mean of squares
+        steps = [torch.ones((), device=device) for _ in range(many)]
+        return lambda: function(*lists, steps)
+    return Work([one_set() for _ in range(sets)], False, many, True)
+
+
+# ---- time ----------------------------------------------------------------------------------------------------
+
+failed_captures = []  # kept: the allocator goes on asking a graph whose capture failed
+
+
+def captured(calls, turns):
+    """A graph of the calls in turns; as many results live at once as there are sets of inputs."""
+    graph, kept = torch.cuda.CUDAGraph(), collections.deque(maxlen=len(calls))
+    try:
+        with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
+            for i in range(turns):
+                kept.append(calls[i % len(calls)]())
+    except Exception:
+        failed_captures.append(graph)
+        raise
+    return graph
+
+
+def timed(run, turns):
+    """Seconds of a call, from the host's clock around run() and the wait for it."""
+    def sample():
+        begin = time.perf_counter()
+        run()
+        if torch.cuda.is_initialized():
+            torch.cuda.current_stream().synchronize()
+        return (time.perf_counter() - begin) / turns
+    return sample
+
+
+def timed_by_events(calls, turns):
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def sample():
+        begin.record()
+        for i in range(turns):
+            calls[i % len(calls)]()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) / 1e3 / turns
+    return sample
+
+
+def make_sample(work, device):
+    """A function that times a call, and what to say of how: '' for graphs."""
+    calls = work.calls
+    timed(calls[0], 1)()  # compiles, and chooses kernels
+    once = timed(calls[-1], 1)()
+    turns = max(math.ceil(min(SAMPLE_SECONDS / max(once, 1e-7), MAX_TURNS)), len(calls))
+    if device.type != "cuda":
+        return timed(lambda: [calls[i % len(calls)]() for i in range(turns)], turns), ""
+    try:
+        if work.capture:
+            return timed(captured(calls, turns).replay, turns), ""
+    except Exception as e:  # its context is what broke the capture; itself may only say that it is broken
+        return timed_by_events(calls, turns), "by events, as its capture failed: " + reason(e.__context__ or e)
+    return timed_by_events(calls, turns), "by events"
+
+
+def median_ms(work, device, seconds):
+    """Milliseconds of one tensor's call, and a remark."""
+    with torch.set_grad_enabled(work.grad):
+        sample, remark = make_sample(work, device)
+        sample()
+        samples, spent = [], 0.0
+        while len(samples) < 5 or (spent < seconds and len(samples) < 1000):
+            begin = time.perf_counter()
+            samples.append(sample())
+            spent += time.perf_counter() - begin
+    samples.sort()
+    middle = (samples[(len(samples) - 1) // 2] + samples[len(samples) // 2]) / 2
+    return 1e3 * middle / work.tensors, remark
+
+
+def copy_gbps(device, seconds, size=1 << 30):
+    """Bytes read and written a second by dst.copy_(src)."""
+    src, dst = (torch.zeros(size, dtype=torch.uint8, device=device) for _ in range(2))
+    return 2 * size / median_ms(Work([lambda: dst.copy_(src)], False, 1, True), device, seconds)[0] / 1e6
+
+
+# ---- the peers of a row --------------------------------------------------------------------------------------
+
+def reason(e):
+    lines = [line for line in str(e).splitlines() if line.strip()]
+    return "{}: {}".format(type(e).__name__, lines[0][:120] if lines else "")
+
+
+def peer_ms(row, peer, device, seconds):
+    tensors, attributes = parse_shape(row["shape"], row["dtype"])
+    function, make = peer.function, adamw_work if row["op"] == "adamw" else op_work
+    if peer.compiled:
+        torch.compiler.reset()  # or the next shape would be compiled as one of many
+        function = torch.compile(function, dynamic=False, fullgraph=True)
+    return median_ms(make(row, function, tensors, attributes, device), device, seconds)
+
+
+def time_row(row, device, seconds, late, notes):
+    """{name: ms} of the peers that ran, and whether any did not; remarks go to the notes."""
+    found, missing = {}, False
+    if row["op"] not in PEERS:
+        notes["no peer: " + NO_PEER.get(row["op"], "no counterpart")].add(row["op"])
+    for peer in peers_of(row):
+        remark = ""
+        try:
+            if peer.compiled and late():
+                remark = "absent, as the time for compiling was up (--limit)"
+            else:
+                found[peer.name], remark = peer_ms(row, peer, device, seconds)
+        except Exception as e:  # whatever torch raises, the table goes on
+            remark = "absent: " + reason(e)
+        missing |= peer.name not in found
+        if remark:
+            notes[peer.name + ": " + remark].add(" ".join((row["op"], row["pass"], row["dtype"])))
+    if missing:
+        gc.collect()  # what the exception held
+    return found, missing
+
+
+# ---- the table -----------------------------------------------------------------------------------------------
+
+def is_round(row):
+    """No size above 8 that 8 does not divide, in tensors of more than one axis."""
+    tensors, _ = parse_shape(row["shape"], row["dtype"])
+    return all(len(shape) < 2 or all(n <= 8 or n % 8 == 0 for n in shape) for shape, _, _ in tensors.values())
+
+
+def number(ms):
+    return "{:.{}f}".format(ms, 4 if ms < 0.05 else 3)
+
+
+def figure(row, ms):
+    """'0.066 (95%)': ms and the share of the copy; or TFLOP/s."""
+    if row["op"] in TFLOPS and row.get("gflops"):
+        return "{} ({:.0f} TFLOP/s)".format(number(ms), row["gflops"] * row["ms"] / ms / 1e3)
+    return "{} ({:.0%})".format(number(ms), (row.get("of_copy") or 0) * row["ms"] / ms)
+
+
+def print_row(row, found, missing):
+    best = min(found, key=found.get) if found else None
+    rest = ", ".join(name + " " + number(ms) for name, ms in found.items() if name != best)
+    streams = " (" + row["kernel"].rpartition(", ")[2] + ")" if (row.get("kernel") or "").endswith("streams") else ""
+    print("| {} | {} | {} | {}{} | {} | {} | {} | {} | {} |".format(
+        row["op"], row["pass"], row["dtype"], row["shape"], streams, figure(row, row["ms"]),
+        figure(row, found[best]) if best else "", best or "", rest,
+        "{:.2f}{}".format(found[best] / row["ms"], " *" if missing else "") if best else ""), flush=True)
+
+
+def settle(device):
+    """One side stream for all, true f32 in convolutions as in products, and autograd graphs that may be run again."""
+    warnings.filterwarnings("ignore")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        torch.cuda.set_stream(torch.cuda.Stream(device))
+        torch.backends.cudnn.allow_tf32 = False
+    import torch._functorch.config as compiled
+    compiled.donated_buffer = False  # or torch.compile's backward refuses retain_graph
+
+
+def print_table(rows, device, seconds, late):
+    settle(device)
+    begin, notes, ahead, compared = time.time(), collections.defaultdict(set), 0, 0
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU"
+    print("{}, torch {}; copy {:.0f} GB/s by torch, {:.0f} by ambi; medians in ms, in brackets the share of ambi's "
+          "copy or TFLOP/s; ratio > 1: ambi is faster\n".format(name, torch.__version__, copy_gbps(device, seconds),
+                                                           rows[0].get("copy_gbps") or 0))
+    print("| op | pass | dtype | case | ambi | best peer | which | others | peer / ambi |\n" + "|---" * 9 + "|")
+    for row in rows:
+        found, missing = time_row(row, device, seconds, late, notes)
+        print_row(row, found, missing)
+        compared += bool(found)
+        ahead += bool(found) and min(found.values()) >= row["ms"]
+    print("\nambi is at least as fast in {} of {} rows; torch's part took {:.0f} s".format(
+        ahead, compared, time.time() - begin))
+    if notes:
+        print("\nNotes (* a peer is absent):")
+    for note, where in notes.items():
+        print("- {} ({})".format(note, ", ".join(sorted(where))))

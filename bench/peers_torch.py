@@ -1,0 +1,178 @@
+"""peers_torch.py -- what PyTorch does for each op of ambi's: functions of the slots' tensors t and the attributes a, by
+name, and the reading of the cases that `ambi bench` prints."""
+import torch
+import torch.nn.functional as F
+
+ATTRIBUTES = ("softplus", "silu", "zoh", "a_log", "eps", "offset", "cast", "alpha", "beta", "theta", "dims")
+DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64,
+          "i32": torch.int32, "i64": torch.int64}
+
+
+def parse_shape(text, default):
+    """'x=4x8@1,4 w=8:f32 eps=1e-5' -> tensors {name: (shape, dtype, strides or None)}, attributes {name: text}."""
+    tensors, attributes = {}, {}
+    for word in text.split():
+        name, _, value = word.partition("=")
+        described, _, strides = value.partition("@")
+        head, _, dtype = described.partition(":")
+        parts = head.split("x")
+        if value and all(p.isdigit() for p in parts) and name not in ATTRIBUTES:
+            tensors[name] = (tuple(int(p) for p in parts), dtype or default,
+                             tuple(int(s) for s in strides.split(",")) if strides else None)
+        else:
+            attributes[name] = value
+    return tensors, attributes
+
+
+def is_true(a, name):
+    return a.get(name) in ("true", "1")
+
+
+# ---- on the CPU and on a GPU ---------------------------------------------------------------------------------
+
+def rmsnorm(t, a):
+    eps = float(a.get("eps", 1e-6))
+    if hasattr(F, "rms_norm"):
+        return F.rms_norm(t["x"], t["w"].shape, t["w"], eps)
+    return t["x"] * torch.rsqrt(t["x"].pow(2).mean(-1, keepdim=True) + eps) * t["w"]
+
+
+def layernorm(t, a):
+    return F.layer_norm(t["x"], t["w"].shape, t["w"], t["b"], float(a.get("eps", 1e-5)))
+
+
+def gated(t, a):
+    gates = {"swiglu": F.silu, "glu": torch.sigmoid, "reglu": F.relu, "geglu": F.gelu,
+             "geglu_tanh": lambda g: F.gelu(g, approximate="tanh"), "bilinear": lambda g: g}
+    return t["v"] * gates[a.get("gate", "swiglu")](t["g"])
+
+
+def unary(t, a):
+    functions = {"silu": F.silu, "gelu": F.gelu, "relu": F.relu, "sigmoid": torch.sigmoid, "tanh": torch.tanh,
+                 "softplus": F.softplus, "mish": F.mish, "exp": torch.exp,
+                 "gelu_tanh": lambda x: F.gelu(x, approximate="tanh")}
+    return functions[a.get("function", "silu")](t["x"])
+
+
+def conv1d(t, a):
+    width = t["w"].shape[-1]
+    y = F.conv1d(t["x"], t["w"].unsqueeze(1), t.get("b"), padding=width - 1, groups=t["w"].shape[0])
+    y = y[..., :t["x"].shape[-1]]
+    return F.silu(y) if is_true(a, "silu") else y
+
+
+def selective_scan(t, a):
+    """The plain recurrence, one step of time after another; u, delta, z (B, D, L), a (D, N), b, c (B, N, L)."""
+    u, delta = t["u"].float(), t["delta"].float()
+    if "delta_bias" in t:
+        delta = delta + t["delta_bias"].float()[:, None]
+    if is_true(a, "softplus"):
+        delta = F.softplus(delta)
+    b, c = t["b"].float(), t["c"].float()
+    du = delta * u
+    h = u.new_zeros(u.shape[0], u.shape[1], t["a"].shape[1])
+    ys = []
+    for i in range(u.shape[2]):
+        h = torch.exp(delta[:, :, i, None] * t["a"]) * h + du[:, :, i, None] * b[:, None, :, i]
+        ys.append((h * c[:, None, :, i]).sum(-1))
+    y = torch.stack(ys, 2)
+    if "d" in t:
+        y = y + u * t["d"].float()[:, None]
+    if "z" in t:
+        y = y * F.silu(t["z"].float())
+    return y.to(t["u"].dtype)
+
+
+def linear(t, a):
+    return F.linear(t["x"], t["w"], t.get("b"))
+
+
+def softmax(t, a):
+    return F.softmax(t["x"], -1)
+
+
+FORWARD = {"rmsnorm": rmsnorm, "layernorm": layernorm, "gated": gated, "unary": unary, "conv1d": conv1d,
+           "selective_scan": selective_scan, "linear": linear, "softmax": softmax,
+           "add": lambda t, a: torch.add(t["a"], t["b"]),
+           "copy": lambda t, a: t["x"].clone(),
+           "cast": lambda t, a: t["x"].to(t["y"].dtype)}
+
+
+# ---- on a GPU only -------------------------------------------------------------------------------------------
+
+def conv1d_taps(t, a):
+    """conv1d as a sum of shifted products, which torch.compile makes one kernel of."""
+    width, length = t["w"].shape[-1], t["x"].shape[-1]
+    x, w = F.pad(t["x"], (width - 1, 0)).float(), t["w"].float()
+    y = sum(w[:, k, None] * x[..., k:k + length] for k in range(width))
+    if "b" in t:
+        y = y + t["b"].float()[:, None]
+    return (F.silu(y) if is_true(a, "silu") else y).to(t["x"].dtype)
+
+
+def rope_tables(shape, a):
+    """cos and sin of position times frequency, (L, D/2) in f32."""
+    length, dims = shape[-2:]
+    frequency = float(a.get("theta", 10000)) ** (-torch.arange(0, dims, 2, dtype=torch.float64) / dims)
+    angle = torch.arange(length, dtype=torch.float64)[:, None] * frequency
+    return angle.cos().float(), angle.sin().float()
+
+
+def rope(t, a):
+    x, cos, sin = t["x"].float(), t["cos"], t["sin"]
+    if is_true(a, "interleaved"):
+        x1, x2 = x[..., 0::2], x[..., 1::2]
+        y = torch.stack((x1 * cos - x2 * sin, x2 * cos + x1 * sin), -1).flatten(-2)
+    else:
+        x1, x2 = x.chunk(2, -1)
+        y = torch.cat((x1 * cos - x2 * sin, x2 * cos + x1 * sin), -1)
+    return y.to(t["x"].dtype)
+
+
+def cross_entropy(t, a):
+    return F.cross_entropy(t["logits"], t["target"])
+
+
+def cross_entropy_f32(t, a):
+    return F.cross_entropy(t["logits"].float(), t["target"])
+
+
+def linear_cross_entropy(t, a):
+    return F.cross_entropy(linear(t, a), t["target"])
+
+
+def linear_cross_entropy_f32(t, a):
+    return F.cross_entropy(linear(t, a).float(), t["target"])
+
+
+def embedding(t, a):
+    return F.embedding(t["tokens"], t["w"])
+
+
+def grad_norm(t, a):
+    return torch.linalg.vector_norm(t["g"], dtype=torch.float32)
+
+
+def sdpa(backend):
+    """Attention by one of torch.nn.attention.SDPBackend; raises where that one cannot."""
+    def run(t, a):
+        q, k, v = t["q"], t["k"], t["v"]
+        shared = {"enable_gqa": True} if k.shape[1] != q.shape[1] else {}
+        with torch.nn.attention.sdpa_kernel(getattr(torch.nn.attention.SDPBackend, backend)):
+            return F.scaled_dot_product_attention(q, k, v, is_causal=is_true(a, "causal"), **shared)
+    return run
+
+
+def adamw_fused(p, g, m, v, steps):
+    """The kernel of torch.optim.AdamW(fused=True) over lists of tensors; as in ambi's op, others count the steps."""
+    torch._fused_adamw_(p, g, m, v, [], steps, lr=1e-3, beta1=0.9, beta2=0.95, weight_decay=0.1, eps=1e-8,
+                        amsgrad=False, maximize=False)
+
+
+def adamw_composed(p, g, m, v, _):
+    """The first step in place, for torch.compile; its corrections are constants."""
+    for p, g, m, v in zip(p, g, m, v):
+        g = g.float()
+        m.copy_(m * 0.9 + g * 0.1)
+        v.copy_(v * 0.95 + g * g * 0.05)
+        p.copy_(p * (1 - 1e-3 * 0.1) - 1e-3 / (1 - 0.9) * m / ((v / (1 - 0.95)).sqrt() + 1e-8))
