@@ -116,8 +116,8 @@ static ambi_status ref_run(const ambi_plan *plan, ambi_stream *s, const ambi_buf
   ref_call c = {.p = &plan->p, .scratch = (double *)(void *)host_address(workspace)};
   host_addresses(&plan->p, slots, c.at);
   for (int slot = 0; slot < AMBI_SLOTS; slot++)
-    for (int k = 0; k < c.p->t[slot].ndim; k++)
-      c.step[slot][k] = c.p->t[slot].stride[k] * (int64_t)ambi_dtype_size(c.p->t[slot].dtype);
+    for (int axis = 0; axis < c.p->t[slot].ndim; axis++)
+      c.step[slot][axis] = c.p->t[slot].stride[axis] * (int64_t)ambi_dtype_size(c.p->t[slot].dtype);
   (is_backward(&plan->p) ? k->backward : k->forward)(&c);
   return AMBI_OK;
 }
