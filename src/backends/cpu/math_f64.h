@@ -107,7 +107,8 @@ static inline vr m_gate_grad(vr k, vr g, logit t) {
   return k;
 }
 static inline vr m_gate_grad_cubic(vr k, vr x, double p, double q) {
-  return m_gate_grad(k, x * (p + 3.0 * q * x * x), m_logit_cubic(x, p, q));
+  const logit g = m_logit_cubic(x, p, 3.0 * q); /* x t', rounded once */
+  return m_gate_grad(k, g.hi + g.lo, m_logit_cubic(x, p, q));
 }
 static inline vr m_mul_tail_grad(vr k, vr t) {
   return m_mul_tail(k, t) - m_mul_gauss(K(0.3989422804014327) * k * t, t, K(0.5));
