@@ -1,5 +1,5 @@
 /* math_half.cu -- functions of cpu/math.h again, for results that are stored as f16 or bf16: by the GPU's own 2^x and
- * 1/x, which are right to about 2^-22. Range, infinities and NaN as in math.h.
+ * 1/x, which are right to about 2^-22. Range, infinities and NaN as in math.h. cpu/math_half_names.h follows.
  *
  * u = 2^(y/2) neither overflows nor underflows where 2^y would, so k e^t = (k u) u and sigmoid(t) = u^2 / (1 + u^2).  */
 
@@ -19,26 +19,11 @@ inline vr half_gate(vr k, vr y) {
   const vr u = half_pow2(y);
   return (k * (u * half_rcp(K(1.0) + u * u))) * u; /* u / (1 + u^2) first: k u may overflow */
 }
-inline vr half_sigmoid(vr t) { return half_gate(K(1.0), half_logit(t)); }
 
 /* k s (1 + g (1 - s)), 1 - s = 1 / (1 + u^2) */
 inline vr half_gate_grad(vr k, vr g, vr y) {
   const vr u = half_pow2(y), d = half_rcp(K(1.0) + u * u);
   return (k * (u * d)) * u * (K(1.0) + m_clamp(g, K(-1e30), K(150.0)) * d);
-}
-
-inline vr half_gate_grad_cubic(vr k, vr x, double p, double q) {
-  return half_gate_grad(k, x * (K(p) + K(3.0 * q) * x * x), half_logit_cubic(x, p, q));
-}
-
-/* max(t, 0) + log(1 + e), e = e^-|t|: e q(e - 1/2), 2^-16.9. */
-inline vr half_softplus(vr t) {
-  const vr e = half_exp(-v_abs(t)), u = e - K(0.5);
-  const vr q = K(0.810936981434147167) +
-               u * (K(-0.288539169439334918) +
-                    u * (K(0.13213063305020714) + u * (K(-0.0672769993960355402) +
-                                                       u * (K(0.0415494050905208327) - u * K(0.0238691524369664608)))));
-  return v_max(t, K(0.0)) + e * q;
 }
 
 /* x a(x^2) / b(x^2), |x| <= 5, where 1 - tanh is below 2^-13: degrees 2 and 2, 2^-14.2. */
@@ -61,21 +46,3 @@ inline vr half_mul_tail(vr k, vr t) {
   const vr a = K(0.706435421377) + v * K(0.119048798306);
   return half_mul_gauss(k * (b * half_rcp(K(2.0) + v * (K(2.5066282746310005) * b + a))), v, K(0.5));
 }
-
-inline vr half_mul_tail_grad(vr k, vr t) {
-  return half_mul_tail(k, t) - half_mul_gauss(K(0.3989422804014327) * k * t, t, K(0.5));
-}
-
-#define m_exp             half_exp
-#define m_mul_exp         half_mul_exp
-#define m_logit           half_logit
-#define m_logit_cubic     half_logit_cubic
-#define m_gate            half_gate
-#define m_gate_grad       half_gate_grad
-#define m_gate_grad_cubic half_gate_grad_cubic
-#define m_sigmoid         half_sigmoid
-#define m_softplus        half_softplus
-#define m_tanh            half_tanh
-#define m_mul_gauss       half_mul_gauss
-#define m_mul_tail        half_mul_tail
-#define m_mul_tail_grad   half_mul_tail_grad

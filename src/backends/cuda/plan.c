@@ -265,7 +265,7 @@ void cuda_math(cuda_plan *k) {
   append(k, "#define AMBI_REAL %d\n", k->p->compute == AMBI_F64 ? 64 : 32);
   cuda_part(k, scalar_cu);
   cuda_part(k, k->p->compute == AMBI_F64 ? math_f64_cu : math_cu);
-  if (k->special && all_half(k->p)) cuda_part(k, math_half_cu);
+  if (k->special && all_half(k->p)) cuda_part(k, math_half_cu), cuda_part(k, math_half_names_cu);
 }
 
 static ambi_status find_functions(cuda_plan *k, const cuda_module *m) {
