@@ -4,7 +4,8 @@
  *   check_kernel.c  every kernel gives what the reference gives, in every layout, for every choice of gradients
  *   check_bits.c    .. with the same bits every time
  *   check_ulp.c     elementwise functions are right over their whole range, conversions to the last bit
- *   vectors.c       numbers from another program agree                                                            */
+ *   vectors.c       numbers from another program agree
+ *   check_jobs.c    .. and all of it by several processes at a time: on a GPU, most of it is compiling            */
 #include "check.h"
 
 #include <stdio.h>
@@ -52,7 +53,7 @@ static int open_targets(checker *ck) {
     int known = 0;
     if (target_open(ck->device, isa, 0, t)) {
       if (i > 0) continue; /* no such instruction set here */
-      fprintf(stderr, "ambi check: %s\n", ambi_error());
+      if (is_mine(ck, 0)) fprintf(stderr, "ambi check: %s\n", ambi_error());
       return -1;
     }
     for (int k = 0; k < ck->target_count; k++) known |= !strcmp(ck->targets[k].name, t->name);
@@ -69,6 +70,7 @@ static int open_targets(checker *ck) {
     snprintf(t->name + used, sizeof t->name - used, ", %d thread%s", threads[i], threads[i] > 1 ? "s" : "");
     ck->crew_count++;
   }
+  if (!is_cpu && !target_open(ck->device, ck->isa, 0, &ck->crews[0])) ck->crew_count = 1; /* runs everything twice */
   return 0;
 }
 
@@ -148,11 +150,11 @@ static void check_coverage(group *g, const ambi_op_info *info, uint32_t proven) 
   }
 }
 
-static void check_reference(checker *ck, const ambi_op_info *info, const case_list *l) {
+static void check_reference(checker *ck, const ambi_op_info *info, const case_list *l, int mine) {
   uint32_t proven = 0;
   group g = group_begin(ck, info->name, "f64", "derivatives");
-  for (int i = 0; i < l->count; i++) check_differences(&g, l->text[i], &proven);
-  if (!ck->text) check_coverage(&g, info, proven);
+  for (int i = 0; i < l->count && mine; i++) check_differences(&g, l->text[i], &proven);
+  if (!ck->text && mine) check_coverage(&g, info, proven);
   group_end(&g);
 }
 
@@ -165,6 +167,7 @@ static int has_kernels(checker *ck, const ambi_op_info *info, const case_list *l
     if (ambi_check(ck->targets[0].dev, &op) != AMBI_UNSUPPORTED) return 1;
     snprintf(why, sizeof why, "%s", ambi_error());
   }
+  if (!is_mine(ck, 0)) return 0;
   printf("%-14s skipped: %s\n", info->name, why);
   ck->skipped++;
   return 0;
@@ -175,22 +178,26 @@ static void check_mix(checker *ck, const ambi_op_info *info, const case_list *l,
   group g[2] = {group_begin(ck, info->name, mixes[m].name, "forward"),
                 group_begin(ck, info->name, mixes[m].name, "backward")};
   for (int i = 0; i < l->count; i++)
-    if (many || ck->text || !is_large(l->text[i])) check_kernels(g, l->text[i], &mixes[m], many);
+    if (is_mine(ck, i + m) && (many || ck->text || !is_large(l->text[i])))
+      check_kernels(g, l->text[i], &mixes[m], many);
   const int odd =
       m == F32_MIX || (m == BF16_MIX && !strcmp(info->name, "attention")); /* by tensor cores: other kernels */
-  for (int i = 0; i < l->count && odd; i++) check_not_finite(g, l->text[i], &mixes[m]);
+  for (int i = 0; i < l->count && odd; i++)
+    if (is_mine(ck, i + m)) check_not_finite(g, l->text[i], &mixes[m]);
   group_end(&g[0]);
   group_end(&g[1]);
   if (!many) return;
   group bits = group_begin(ck, info->name, mixes[m].name, "same bits");
-  for (int i = 0; i < l->count; i++) check_determinism(&bits, l->text[i], &mixes[m]);
+  for (int i = 0; i < l->count; i++)
+    if (is_mine(ck, i + m)) check_determinism(&bits, l->text[i], &mixes[m]);
   group_end(&bits);
 }
 
 static void check_cache(checker *ck, ambi_kind kind) {
   for (int m = F32_MIX; m <= BF16_MIX; m += BF16_MIX - F32_MIX) {
     group g = group_begin(ck, ambi_op_get_info(kind)->name, mixes[m].name, "past cache");
-    if (m == F32_MIX || kind == AMBI_UNARY || ck->exhaustive) check_past_cache(&g, kind, &mixes[m]);
+    if (is_mine(ck, kind) && (m == F32_MIX || kind == AMBI_UNARY || ck->exhaustive))
+      check_past_cache(&g, kind, &mixes[m]);
     group_end(&g);
   }
 }
@@ -198,16 +205,17 @@ static void check_cache(checker *ck, ambi_kind kind) {
 static void check_op(checker *ck, ambi_kind kind) {
   const ambi_op_info *info = ambi_op_get_info(kind);
   case_list l = list_cases(ck, info, 0), longer = list_cases(ck, info, 1);
-  if (l.count == 0) {
+  if (l.count == 0 && is_mine(ck, kind)) {
     printf("FAIL  %s: cases.def has no case for it\n", info->name);
     ck->failed++;
   }
-  if (info->backward && !ck->kernels) check_reference(ck, info, &l);
+  if (info->backward && !ck->kernels) check_reference(ck, info, &l, is_mine(ck, kind));
   if (l.count && has_kernels(ck, info, &l)) {
     for (int m = 0; m < MIXES; m++)
       if (!ck->quick || m == F32_MIX || m == BF16_MIX) check_mix(ck, info, &l, m);
     group sums = group_begin(ck, info->name, "f32", "long sums");
-    for (int i = 0; i < longer.count; i++) check_long_sums(&sums, longer.text[i], &mixes[F32_MIX]);
+    for (int i = 0; i < longer.count; i++)
+      if (is_mine(ck, i)) check_long_sums(&sums, longer.text[i], &mixes[F32_MIX]);
     group_end(&sums);
     if (!ck->text && !ck->small) check_elementwise(ck, kind);
     if (!ck->text && !ck->quick) check_cache(ck, kind);
@@ -219,12 +227,13 @@ static void check_op(checker *ck, ambi_kind kind) {
 static void check_vectors(checker *ck) {
   vectors_result r = {0};
   const char *dir = ck->vectors ? ck->vectors : vectors_default_dir();
+  if (!dir && !is_mine(ck, 0)) return;
   if (!dir) {
     printf("vectors: skipped: there is no ../shared/vectors; --vectors DIR says where they are\n");
     ck->skipped++;
     return;
   }
-  vectors_check(&ck->targets[0], &ck->ref, dir, ck->op, ck->verbose, &r);
+  vectors_check(&ck->targets[0], &ck->ref, dir, &(vectors_choice){ck->op, ck->jobs, ck->job, ck->verbose}, &r);
   ck->passed += r.passed;
   ck->failed += r.failed;
   ck->skipped += r.skipped;
@@ -261,10 +270,7 @@ static int run_checks(checker *ck) {
   }
   if (ck->vectors || !ck->text) check_vectors(ck);
   close_targets(ck);
-  printf("%lld passed, %lld failed", (long long)ck->passed, (long long)ck->failed);
-  if (ck->skipped) printf(", %lld skipped", (long long)ck->skipped);
-  printf("\n");
-  return ck->failed > 0;
+  return 0;
 }
 
 int check_main(int argc, char **argv) {
@@ -277,6 +283,7 @@ int check_main(int argc, char **argv) {
       {"case", OPT_STRING, &ck.text, "TEXT", "only this case, as \"rmsnorm x=7x33 w=33\""},
       {"seed", OPT_INT, &ck.seed, "N", "of the random values (1)"},
       {"isa", OPT_STRING, &ck.isa, "ISA", "cpu: only this instruction set; cuda: special or general"},
+      {"jobs", OPT_INT, &ck.jobs, "N", "processes that share the work (cuda: one a core, at most 8; else 1)"},
       {"kernels", OPT_FLAG, &ck.kernels, NULL, "not the derivatives of the reference"},
       {"small", OPT_FLAG, &ck.small, NULL, "no case of more than 8000 elements: for emulators"},
       {"quick", OPT_FLAG, &ck.quick, NULL, "f32 and bf16 only"},
@@ -298,5 +305,12 @@ int check_main(int argc, char **argv) {
   if (rc >= 0) return rc;
   if (model) return check_model(ck.device, model);
   rc = check_arguments(&ck);
-  return rc ? rc : run_checks(&ck);
+  if (rc) return rc;
+  if (ck.jobs <= 0) ck.jobs = check_default_jobs(&ck);
+  rc = ck.jobs > 1 ? check_by_jobs(&ck, run_checks) : run_checks(&ck);
+  if (rc) return rc;
+  printf("%lld passed, %lld failed", (long long)ck.passed, (long long)ck.failed);
+  if (ck.skipped) printf(", %lld skipped", (long long)ck.skipped);
+  printf("\n");
+  return ck.failed > 0;
 }

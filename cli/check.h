@@ -10,6 +10,8 @@ enum { MAX_TARGETS = 6 };
 typedef struct {
   const char *device, *op, *text, *isa, *vectors;
   int64_t seed;
+  int64_t jobs, job; /* how many processes share the work, and which of them this is */
+  int answers;       /* where a job sends its groups; 0: they are printed            */
   int kernels, small, quick, exhaustive, verbose;
   target ref;
   target targets[MAX_TARGETS]; /* the device under test, once per instruction set it can be held to    */
@@ -32,11 +34,20 @@ typedef struct {
 
 group group_begin(checker *ck, const char *op, const char *dtype, const char *what);
 void group_end(group *g);
+void group_print(const group *g);
 void group_pass(group *g, double worst);
 void group_skip(group *g, const char *reason);
 /* A failure: what went wrong, then the case and the kernel. */
 void group_fail(group *g, const char *text, const char *kernel, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+
+/* ---- jobs ----------------------------------------------------------------------------------------- */
+/* Every job walks over everything, in the same order, and does what falls to it. */
+static inline int is_mine(const checker *ck, int64_t number) { return number % ck->jobs == ck->job; }
+/* check_jobs.c: how many there are when no one says; check(ck) in ck->jobs processes, their groups added up; the exit
+ * status. */
+int64_t check_default_jobs(const checker *ck);
+int check_by_jobs(checker *ck, int (*check)(checker *ck));
 
 /* ---- the parts ------------------------------------------------------------------------------------ */
 /* fd.c: the reference's gradients against finite differences of its own forward pass. `proven` collects the inputs

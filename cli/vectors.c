@@ -216,11 +216,12 @@ static char *read_text(const char *path, size_t *size) {
   return text;
 }
 
-int vectors_check(const target *dev, const target *ref, const char *dir, const char *op, int verbose,
+int vectors_check(const target *dev, const target *ref, const char *dir, const vectors_choice *choice,
                   vectors_result *r) {
   char path[1000], why[300] = "cannot be read";
   size_t size = 0;
-  vectors_job j = {.dev = dev, .ref = ref, .verbose = verbose, .result = r};
+  int64_t number = 0;
+  vectors_job j = {.dev = dev, .ref = ref, .verbose = choice->verbose, .result = r};
   snprintf(path, sizeof path, "%s/ops.json", dir);
   char *text = read_text(path, &size);
   json_doc *doc = text ? json_parse(text, size, why, sizeof why) : NULL;
@@ -234,7 +235,8 @@ int vectors_check(const target *dev, const target *ref, const char *dir, const c
   safetensors *file = safetensors_open(path, why, sizeof why);
   j.file = file;
   if (!file) vectors_failure(&j, "ops.safetensors", "%s", why);
-  for (const json_value *c = json_root(doc)->child; c && file; c = c->next) check_entry(&j, c, op);
+  for (const json_value *c = json_root(doc)->child; c && file; c = c->next)
+    if (number++ % choice->jobs == choice->job) check_entry(&j, c, choice->op);
   end_missing(&j);
   safetensors_close(file);
   json_free(doc);

@@ -8,10 +8,16 @@ typedef struct {
   int64_t skipped;        /* cases of ops that the library or the device does not have */
 } vectors_result;
 
-/* Runs every case of `dir` on `dev` in f64, f32, f16 and bf16, forward and backward, and adds to *r.
- * op: only cases of that op, or NULL. Failures and skipped cases are printed, with `verbose` every comparison.
- * 0, or -1 when the files could not be read, which is printed and counted as one failure. */
-int vectors_check(const target *dev, const target *ref, const char *dir, const char *op, int verbose,
+typedef struct {
+  const char *op;    /* only cases of that op, or NULL               */
+  int64_t jobs, job; /* only each jobs-th case, from number job on   */
+  int verbose;
+} vectors_choice;
+
+/* Runs the cases of `dir` on `dev` in f64, f32, f16 and bf16, forward and backward, and adds to *r. Failures and
+ * skipped cases are printed, with `verbose` every comparison. 0, or -1 when the files could not be read, which is
+ * printed and counted as one failure. */
+int vectors_check(const target *dev, const target *ref, const char *dir, const vectors_choice *choice,
                   vectors_result *r);
 
 /* The folder to use when none is given: ../shared/vectors if it is there, else NULL. */

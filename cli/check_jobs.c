@@ -1,0 +1,130 @@
+/* check_jobs.c -- the check by several processes at a time. Each walks over everything, does its share (is_mine) and
+ * sends every group through a pipe when that ends; here the groups of all are added up and printed. Processes rather
+ * than threads: compilers of GPU kernels hold locks, and a kernel that crashes takes one job with it, not the rest. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+
+#if defined(__wasm__)
+int64_t check_default_jobs(const checker *ck) { return (void)ck, 1; }
+int check_by_jobs(checker *ck, int (*check)(checker *ck)) {
+  ck->jobs = 1;
+  return check(ck);
+}
+#else
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MOST_JOBS = 64, MOST_BY_DEFAULT = 8 }; /* each holds a context on the device: some hundred MB there */
+
+int64_t check_default_jobs(const checker *ck) {
+  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  if (ck->text || strncmp(ck->device, "cuda", 4) || cores < 1) return 1;
+  return cores < MOST_BY_DEFAULT ? cores : MOST_BY_DEFAULT;
+}
+
+typedef struct {
+  pid_t process;
+  int groups; /* the pipe's end they come out of; -1 after the last */
+} job;
+
+/* In the child: the last group has no name, and the sums of all. */
+static void work(checker *ck, int64_t number, int answers, int (*check)(checker *ck)) {
+  ck->job = number;
+  ck->answers = answers;
+  ck->terminal = 0;
+  const int rc = check(ck);
+  fflush(stdout);
+  const group sums = {.passed = ck->passed, .failed = ck->failed, .skipped = ck->skipped};
+  _exit(rc == 0 && write(answers, &sums, sizeof sums) != sizeof sums ? 2 : rc);
+}
+
+static int begin(checker *ck, job *jobs, int64_t number, int (*check)(checker *ck)) {
+  int ends[2];
+  if (pipe(ends)) return -1;
+  fflush(NULL);
+  const pid_t process = fork();
+  if (process == 0) {
+    for (int64_t i = 0; i < number; i++) close(jobs[i].groups);
+    close(ends[0]);
+    work(ck, number, ends[1], check);
+  }
+  close(ends[1]);
+  if (process < 0) close(ends[0]);
+  jobs[number] = (job){process, process < 0 ? -1 : ends[0]};
+  return process < 0 ? -1 : 0;
+}
+
+static int read_group(int from, group *g) {
+  size_t got = 0;
+  while (got < sizeof *g) {
+    const ssize_t n = read(from, (char *)g + got, sizeof *g - got);
+    if (n <= 0) return -1;
+    got += (size_t)n;
+  }
+  return 0;
+}
+
+static void add_group(group *sum, const group *g) {
+  memcpy(sum->name, g->name, sizeof sum->name);
+  sum->passed += g->passed, sum->failed += g->failed, sum->skipped += g->skipped;
+  if (g->worst > sum->worst) sum->worst = g->worst;
+  if (g->limit) sum->limit = g->limit; /* a literal: where it is here, too */
+  if (g->reason[0]) memcpy(sum->reason, g->reason, sizeof sum->reason);
+}
+
+/* A job that ended before its work did is a failure, and said. Returns 2 when the first could not begin, and said so.
+ */
+static int end(checker *ck, job *j, int64_t number, int whole) {
+  int status = 0;
+  close(j->groups);
+  j->groups = -1;
+  waitpid(j->process, &status, 0);
+  const int rc = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  if (whole) return 0;
+  if (number == 0 && rc == 2) return 2;
+  printf("FAIL  job %lld of %lld ended early, by %s %d: --jobs 1 shows where\n", (long long)number + 1,
+         (long long)ck->jobs, rc < 0 ? "signal" : "status", rc < 0 ? WTERMSIG(status) : rc);
+  ck->failed++;
+  return 0;
+}
+
+/* One group of every job that still works; how many do, or -1 when there is no use in going on. */
+static int64_t gather(checker *ck, job *jobs) {
+  int64_t working = 0;
+  group sum = {.ck = ck};
+  for (int64_t i = 0; i < ck->jobs; i++) {
+    group g;
+    if (jobs[i].groups < 0) continue;
+    const int whole = !read_group(jobs[i].groups, &g);
+    if (whole && g.name[0]) {
+      add_group(&sum, &g);
+      working++;
+      if (ck->terminal)
+        printf("%s %lld of %lld jobs\r", g.name, (long long)working, (long long)ck->jobs), fflush(stdout);
+      continue;
+    }
+    if (whole) ck->passed += g.passed, ck->failed += g.failed, ck->skipped += g.skipped;
+    if (end(ck, &jobs[i], i, whole)) return -1;
+  }
+  group_print(&sum);
+  return working;
+}
+
+int check_by_jobs(checker *ck, int (*check)(checker *ck)) {
+  job jobs[MOST_JOBS];
+  int64_t working;
+  if (ck->jobs > MOST_JOBS) ck->jobs = MOST_JOBS;
+  for (int64_t i = 0; i < ck->jobs; i++) {
+    if (begin(ck, jobs, i, check) == 0) continue;
+    perror("ambi check: a job cannot be started: --jobs 1 does without");
+    for (int64_t k = 0; k < i; k++) close(jobs[k].groups);
+    return 2;
+  }
+  do working = gather(ck, jobs);
+  while (working > 0);
+  return working < 0 ? 2 : 0;
+}
+#endif
