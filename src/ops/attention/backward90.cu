@@ -23,7 +23,7 @@ struct stages {
   void begin() const {
     barrier_init(rows_read(), WORKERS);
     for (int i = 0; i < STAGES; i++) {
-      barrier_init(came(i), GROUP), barrier_init(read(i), WORKERS);
+      barrier_init(came(i), GROUP), barrier_init(read(i), WORKING);
       store_shared(odd(i), 0);
     }
   }
@@ -169,7 +169,7 @@ inline void work(const args &a, const place &w, state &f, const sight &keys, sha
     begin_dots<NT, ROWS>(s, q, k);
     products_done<1>();
     hold(f.dq[0]);
-    if (key > keys.lo) warp_arrives(b.read(at.stage ^ 1));
+    if (key > keys.lo) barrier_arrive(b.read(at.stage ^ 1));
     number++;
     begin_dots<NT, ROWS>(dp, q + ROWS_BYTES, k + TILE_BYTES);
     products_done<1>();
@@ -184,7 +184,7 @@ inline void work(const args &a, const place &w, state &f, const sight &keys, sha
   }
   products_done<0>();
   hold(f.dq[0]);
-  if (keys.lo < keys.hi) warp_arrives(b.read(at.stage ^ 1)), warp_arrives(b.rows_read());
+  if (keys.lo < keys.hi) barrier_arrive(b.read(at.stage ^ 1)), warp_arrives(b.rows_read());
 }
 
 inline void work_all(const args &a, shared_at q, const stages<STAGES> &b) {
@@ -351,7 +351,7 @@ inline bool work(const args &a, const place &w, state &f, shared_at k, const sta
     begin_dots<NT, ROWS>(s, k, q);
     products_done<1>();
     hold(f.dv[0]), hold(f.dk[0]);
-    if (before >= 0) warp_arrives(b.read(before));
+    if (before >= 0) barrier_arrive(b.read(before));
     before = at.stage;
     number++;
     begin_dots<NT, ROWS>(dp, k + ROWS_BYTES, q + TILE_BYTES);
@@ -371,7 +371,7 @@ inline bool work(const args &a, const place &w, state &f, shared_at k, const sta
   }
   products_done<0>();
   hold(f.dv[0]), hold(f.dk[0]);
-  if (before >= 0) warp_arrives(b.read(before)), warp_arrives(b.rows_read());
+  if (before >= 0) barrier_arrive(b.read(before)), warp_arrives(b.rows_read());
   return spoilt;
 }
 
