@@ -2,13 +2,15 @@
  *
  * What the memory is when the instance begins belongs to the module. The host grows it and puts there, each at a
  * multiple of 64 bytes: the descriptor, then the regions of a call. */
+#define _DEFAULT_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "pack/pack.h"
 
-enum { DESCRIPTOR = 40, ALIGN = 64 };
+enum { DESCRIPTOR = 40, ALIGN = 64, HUGE_PAGE = 1 << 21 };
 
 void instance_free(ambi_pack_host *h, instance *i) {
   if (!i) return;
@@ -74,6 +76,18 @@ ambi_status instance_new(ambi_pack_kernel *k, instance **out) {
  * ------------------------------------------------------------------------------------------------------------ */
 static uint64_t aligned(uint64_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }
 
+/* Large buffers on large pages, where the system has them: it need not look up where every 4 KiB lie. Only advice. */
+static void prefer_huge_pages(const wasmtime_api *w, const instance *i) {
+#ifdef MADV_HUGEPAGE
+  uint8_t *memory = w->wasmtime_memory_data(i->context, i->memory.of);
+  uintptr_t first = ((uintptr_t)memory + i->base + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+  uintptr_t end = ((uintptr_t)memory + i->base + i->room) / HUGE_PAGE * HUGE_PAGE;
+  if (first < end) madvise(memory + (first - (uintptr_t)memory), end - first, MADV_HUGEPAGE);
+#else
+  (void)w, (void)i;
+#endif
+}
+
 /* Pages behind the memory as it is, or more behind those the host has already. */
 static ambi_status grow(ambi_pack_kernel *k, instance *i, uint64_t bytes) {
   const wasmtime_api *w = &k->pack->host->w;
@@ -85,6 +99,7 @@ static ambi_status grow(ambi_pack_kernel *k, instance *i, uint64_t bytes) {
   if (e) return wasmtime_failed(w, AMBI_NO_MEMORY, k->m->id, e, NULL);
   i->base = base;
   i->room = (size + pages * WASM_PAGE) - base;
+  prefer_huge_pages(w, i);
   return AMBI_OK;
 }
 

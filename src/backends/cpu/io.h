@@ -11,7 +11,11 @@
 #include "backends/cpu/kernel.h"
 #include "backends/cpu/lanes.h"
 
+#ifdef AMBI_PACK_DENSE
+enum { TILE = 1024 }; /* how much is taken at a time; nothing is converted */
+#else
 enum { TILE = 960 }; /* a handful fit the first-level cache, and 3840 bytes apart they do not fall on the same lines */
+#endif
 #define TILE_OF_REALS _Alignas(64) real
 
 #define REAL_DTYPE (AMBI_REAL == 64 ? AMBI_F64 : AMBI_F32)
@@ -239,6 +243,11 @@ static inline real strip_get(const strip *s, int64_t i) {
  * the kind of element as a compile-time constant: get(kind, p, k, left), put(kind, o, k, v, left).                 */
 enum { REALS, BF16S };
 #define INLINE static inline __attribute__((always_inline))
+#if defined(AMBI_PACK) /* a loop finds more registers in a function of its own */
+#define PER_TILE static __attribute__((noinline))
+#else
+#define PER_TILE INLINE
+#endif
 
 INLINE vr get(int kind, const void *p, int64_t k, int64_t left) {
   if (!p) __builtin_unreachable(); /* only what is there is read */

@@ -25,6 +25,21 @@
       __VA_ARGS__                                           \
     }                                                       \
   while (0)
+#elif defined(AMBI_STEPS) /* whole ones so many a turn; an index as wide as a pointer costs an engine less */
+#define FOR_STEPS(step, i, n, ...)                                                                                    \
+  do {                                                                                                                \
+    const ptrdiff_t one = (ptrdiff_t)(step), whole = (ptrdiff_t)(n) / one * one;                                      \
+    const ptrdiff_t turn = AMBI_STEPS * one, turns = whole / turn * turn;                                             \
+    for (ptrdiff_t first = 0; first < turns; first += turn) UNROLL for (int which = 0; which < AMBI_STEPS; which++) { \
+        const ptrdiff_t i = first + which * one;                                                                      \
+        const int64_t left = one;                                                                                     \
+        __VA_ARGS__                                                                                                   \
+      }                                                                                                               \
+    for (ptrdiff_t i = turns; i < (ptrdiff_t)(n); i += one) {                                                         \
+      const int64_t left = i < whole ? one : (ptrdiff_t)(n)-whole;                                                    \
+      __VA_ARGS__                                                                                                     \
+    }                                                                                                                 \
+  } while (0)
 #else
 #define FOR_STEPS(step, i, n, ...)           \
   do {                                       \

@@ -156,10 +156,31 @@ static inline vr cubic_grad_sum(vr u, vr x, double p, double q) {
 #endif
 }
 
-/* k s (1 + g (1 - s)), where e^-t = p / c, s = c / d, 1 - s = p / d, d = c + p. */
+/* k s (1 + g (1 - s)), where e^-t = p / c, s = c / d, 1 - s = p / d, d = c + p. Beside it k s costs no division where
+ * divisions are what counts. */
+static inline vr gate_sum(logit t, vr *p) {
+  *p = K(1.0) + expm1_poly(t.r);
+  return v_now(v_times(t.c.p, t.c) + *p);
+}
+
 static inline vr m_gate_grad(vr k, vr g, logit t) {
-  const vr p = K(1.0) + expm1_poly(t.r), d = v_now(v_times(t.c.p, t.c) + p);
-  return v_times(v_ratio(k * (K(1.0) + m_clamp(g, K(-1e30), K(150.0)) * v_ratio(p, d)), d) * t.c.p, t.c);
+  vr p;
+  const vr d = gate_sum(t, &p), h = m_clamp(g, K(-1e30), K(150.0));
+#if AMBI_FUSED
+  return v_times(v_ratio(k * (K(1.0) + h * v_ratio(p, d)), d) * t.c.p, t.c);
+#else
+  const vr inverse = K(1.0) / d;
+  return v_times(k * (K(1.0) + h * (p * inverse)) * inverse * t.c.p, t.c);
+#endif
+}
+
+static inline vr gate_beside_grad(vr k, logit t) {
+#if AMBI_FUSED
+  return m_gate(k, t);
+#else
+  vr p;
+  return v_times(k * (K(1.0) / gate_sum(t, &p)) * t.c.p, t.c);
+#endif
 }
 
 /* The same for t = p x + q x^3, g = x (p + 3 q x^2), which rounds more often. So 1 - s is taken from w, the smaller of

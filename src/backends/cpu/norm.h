@@ -131,7 +131,7 @@ INLINE sink_view sink_out(int kind, const sink *k, int64_t i, int64_t n, real ti
 
 INLINE void sink_set(int kind, sink_view v, int64_t k, vr *ds, int64_t left) {
   if (v.dsum) EACH_HALF(halves(kind)) ds[half] += get_half(kind, v.dsum, k, half, left);
-  if (v.dx.p) put_halves(kind, v.dx, k, ds, left);
+  if (PLAIN_NORMS || v.dx.p) put_halves(kind, v.dx, k, ds, left);
   if (v.dresidual.p) put_halves(kind, v.dresidual, k, ds, left);
 }
 

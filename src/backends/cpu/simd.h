@@ -8,6 +8,7 @@
 #ifndef AMBI_SIMD_H
 #define AMBI_SIMD_H
 #include <math.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -42,7 +43,7 @@ typedef int64_t ireal; /* an integer as wide as a real */
 typedef float real;
 typedef int32_t ireal;
 #endif
-#define VL ((int64_t)(VBYTES / sizeof(real)))
+#define VL ((ptrdiff_t)(VBYTES / sizeof(real)))
 
 typedef real vr __attribute__((vector_size(VBYTES)));
 typedef ireal vi __attribute__((vector_size(VBYTES)));
@@ -275,7 +276,7 @@ static inline pow2 v_pow2(vr a, vr *n) { /* n: the nearest integer to a */
   return (pow2){K(1.0), *n};
 #else
   /* 1.5 2^23 + 254: above 2^23 floats are integers, so the lowest bits are n + 254 */
-  const vr sum = v_now(a + K(12583166.0));
+  const vr sum = a + K(12583166.0);
   const vi both = v_bits(sum), half = both >> 1;
   *n = sum - K(12583166.0);
   return (pow2){v_from_bits(half << 23), v_from_bits((both - half) << 23)}; /* what is above the exponent falls out */

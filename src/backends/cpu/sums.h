@@ -21,10 +21,28 @@ static inline void cascade_add(cascade *c, real term) {
 
 static inline real cascade_total(const cascade *c) {
   real sum = 0;
-  for (int k = 0; k < 56; k++)
+  for (int k = 0; c->count >> k; k++)
     if (c->count >> k & 1) sum += c->partial[k];
   return sum;
 }
+
+/* ---- part of a sum: a vector; of a wide one, its registers together, as they are few ------------------ */
+#if defined(AMBI_ISA_wasm) && defined(AMBI_WIDE)
+typedef real lane_sums __attribute__((vector_size(16)));
+INLINE void lanes_add(lane_sums *sum, vr term) {
+  lane_sums r[AMBI_WIDE];
+  static volatile lane_sums unread __attribute__((unused)); /* see v_now */
+  memcpy(r, &term, sizeof r);
+  UNROLL for (int n = AMBI_WIDE / 2; n > 0; n /= 2) UNROLL for (int i = 0; i < n; i++) r[i] += r[i + n];
+  *sum += r[0];
+  unread = *sum;
+}
+INLINE real lanes_sum(lane_sums sum) { return (sum[0] + sum[2]) + (sum[1] + sum[3]); }
+#else
+typedef vr lane_sums;
+INLINE void lanes_add(lane_sums *sum, vr term) { *sum += term; }
+INLINE real lanes_sum(lane_sums sum) { return v_sum(sum); }
+#endif
 
 /* sum of a[i] b[i] over a tile */
 static inline real dot_tile(const real *a, const real *b, int64_t n) {

@@ -61,9 +61,20 @@ typedef struct {
 #define HALVES         1
 #define GET(p)         v_get(p, left)
 #define PUT(p, v)      v_put_past(p, (v)[0], left, stream)
+#ifdef AMBI_WIDE /* see v_now; here it helps, beside the gradient not */
+#define m_logit(t) m_logit(v_now(t))
+#endif
 #include "backends/cpu/functions.h"
 EACH_ACTIVATION(FORWARD)
+#undef m_logit
+#undef FUNCTION
+#define FUNCTION(name) name##_beside_grad
+#if AMBI_REAL == 32 /* the value and the derivative share a division */
+#define m_gate gate_beside_grad
+#endif
+#include "backends/cpu/functions.h"
 EACH_ACTIVATION(BACKWARD)
+#undef m_gate
 static const loops reals[AMBI_GATES] = TABLE;
 #undef FUNCTION
 #undef LOOP

@@ -10,29 +10,43 @@ enum { DW = AMBI_GRAD(W), DY = AMBI_GRAD(Y) };
 
 /* w + offset, or 1 */
 INLINE vr weight_half(int kind, const void *w, real offset, int64_t k, int half, int64_t left) {
+  if (PLAIN_NORMS) return get_half(kind, w, k, half, left);
   return w ? get_half(kind, w, k, half, left) + offset : K(1);
+}
+
+/* Columns [i, i+n) of w; NULL: there is none. Kernel packs have no offset, and ones for a weight that is not there. */
+INLINE const void *weight_in(int kind, const strip *w, int64_t i, int64_t n, real *tile) {
+  if (!PLAIN_NORMS || w->at) return view_in(kind, w, i, n, tile);
+  for (int64_t k = 0; k < n; k++) tile[k] = 1;
+  return tile;
 }
 
 static real rstd(const cpu_call *c, const cascade *squares) {
   return 1 / (real)sqrt((double)(cascade_total(squares) / (real)rows_of(c->p)->cols) + c->p->op.u.rmsnorm.eps);
 }
 
+#ifdef AMBI_STEPS
+enum { TURN = 2 * AMBI_STEPS }; /* vectors a turn of a loop that sums */
+#else
+enum { TURN = 4 };
+#endif
+
 /* ---- forward ---------------------------------------------------------------------------------------- */
-INLINE real squares_tile(int kind, source_view from, const later_rows *later, int64_t i, int64_t n) {
-  vr sum[4] = {{0}, {0}, {0}, {0}};
+PER_TILE real squares_tile(int kind, source_view from, const later_rows *later, int64_t i, int64_t n) {
+  lane_sums sum[4] = {{0}, {0}, {0}, {0}};
   const int h = halves(kind);
-  int64_t k = 0;
+  ptrdiff_t k = 0;
   LANES_UNROLL
-  for (; k + 4 * VL <= n; k += 4 * VL) UNROLL for (int j = 0; j < 4; j++) {
+  for (; k + TURN * VL <= n; k += TURN * VL) UNROLL for (int j = 0; j < TURN; j++) {
       vr s = source_half(kind, from, k + j / h * h * VL, j % h, h * VL);
       if (j % h == 0) source_ahead(kind, from, k + j * VL), ask_for(later, from, NULL, 0, i + k + j * VL);
-      sum[j] += s * s;
+      lanes_add(&sum[j % 4], s * s);
     }
   for (; k < n; k += h * VL) EACH_HALF(h) {
       vr s = source_half(kind, from, k, half, n - k);
-      sum[half] += s * s;
+      lanes_add(&sum[half], s * s);
     }
-  return v_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
+  return lanes_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
 /* As LLaMA: s r rounded to the dtype of x */
@@ -67,7 +81,7 @@ typedef struct {
 } forward_line;
 
 /* y = s r w, and s itself, for columns [i, i+n) of one row */
-INLINE void y_tile(const cpu_call *c, const forward_line *l, int kind, const void *w, int64_t i, int64_t n) {
+PER_TILE void y_tile(const cpu_call *c, const forward_line *l, int kind, const void *w, int64_t i, int64_t n) {
   TILE_OF_REALS s_tiles[2][TILE], out_tiles[2][TILE];
   source_view s = source_in(kind, &l->from, i, n, s_tiles);
   out_view y = view_out(kind, &l->y, i, out_tiles[0]), sum = sum_out(kind, &l->sum, i, out_tiles[1]);
@@ -107,7 +121,7 @@ INLINE void forward_rows(const cpu_call *c, const row_group *rows, int kind) {
   }
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);
-    const void *wi = view_in(kind, &w, i, n, w_tile);
+    const void *wi = weight_in(kind, &w, i, n, w_tile);
     for (int g = 0; g < count; g++) y_tile(c, &line[g], kind, wi, i, n);
   }
 }
@@ -136,32 +150,32 @@ typedef struct {
 } backward_line;
 
 /* adds the sums of s^2 and g s over a tile */
-INLINE void sums_tile(int kind, backward_line *l, const void *w, real offset, int64_t i, int64_t n) {
+PER_TILE void sums_tile(int kind, backward_line *l, const void *w, real offset, int64_t i, int64_t n) {
   TILE_OF_REALS s_tiles[2][TILE], dy_tile[TILE];
   source_view from = source_in(kind, &l->row.from, i, n, s_tiles);
   const void *dy = view_in(kind, &l->row.dy, i, n, dy_tile);
-  vr ss[2] = {{0}, {0}}, gs[2] = {{0}, {0}};
+  lane_sums ss[2] = {{0}, {0}}, gs[2] = {{0}, {0}};
   const int h = halves(kind);
-  int64_t k = 0;
+  ptrdiff_t k = 0;
   LANES_UNROLL
-  for (; k + 2 * VL <= n; k += 2 * VL) UNROLL for (int j = 0; j < 2; j++) {
-      int64_t at = k + j / h * h * VL;
+  for (; k + TURN / 2 * VL <= n; k += TURN / 2 * VL) UNROLL for (int j = 0; j < TURN / 2; j++) {
+      ptrdiff_t at = k + j / h * h * VL;
       vr s = source_half(kind, from, at, j % h, h * VL), g = get_half(kind, dy, at, j % h, h * VL);
       if (j % h == 0) source_ahead(kind, from, at), ahead(kind, dy, at), ask_for(&l->row.later, from, dy, 0, i + at);
-      ss[j] += s * s;
-      gs[j] += s * (g * weight_half(kind, w, offset, at, j % h, h * VL));
+      lanes_add(&ss[j % 2], s * s);
+      lanes_add(&gs[j % 2], s * (g * weight_half(kind, w, offset, at, j % h, h * VL)));
     }
   for (; k < n; k += h * VL) EACH_HALF(h) {
       vr s = source_half(kind, from, k, half, n - k), g = get_half(kind, dy, k, half, n - k);
-      ss[half] += s * s;
-      gs[half] += s * (g * weight_half(kind, w, offset, k, half, n - k));
+      lanes_add(&ss[half], s * s);
+      lanes_add(&gs[half], s * (g * weight_half(kind, w, offset, k, half, n - k)));
     }
-  cascade_add(&l->squares, v_sum(ss[0] + ss[1]));
-  cascade_add(&l->products, v_sum(gs[0] + gs[1]));
+  cascade_add(&l->squares, lanes_sum(ss[0] + ss[1]));
+  cascade_add(&l->products, lanes_sum(gs[0] + gs[1]));
 }
 
 /* ds and dw for columns [i, i+n) of one row; dw NULL: not wanted */
-INLINE void ds_tile(const backward_line *l, int kind, const void *w, real offset, real *dw, int64_t i, int64_t n) {
+PER_TILE void ds_tile(const backward_line *l, int kind, const void *w, real offset, real *dw, int64_t i, int64_t n) {
   TILE_OF_REALS s_tiles[2][TILE], dy_tile[TILE], ds_tiles[3][TILE];
   source_view s = source_in(kind, &l->row.from, i, n, s_tiles);
   const void *dy = view_in(kind, &l->row.dy, i, n, dy_tile);
@@ -193,7 +207,7 @@ INLINE void backward_rows(const cpu_call *c, const row_group *rows, int kind, re
   }
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);
-    const void *wi = view_in(kind, &w, i, n, w_tile);
+    const void *wi = weight_in(kind, &w, i, n, w_tile);
     for (int g = 0; g < rows->count; g++) sums_tile(kind, &line[g], wi, offset, i, n);
   }
   for (int g = 0; g < rows->count; g++) {
@@ -203,7 +217,7 @@ INLINE void backward_rows(const cpu_call *c, const row_group *rows, int kind, re
   }
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);
-    const void *wi = view_in(kind, &w, i, n, w_tile);
+    const void *wi = weight_in(kind, &w, i, n, w_tile);
     for (int g = 0; g < rows->count; g++) ds_tile(&line[g], kind, wi, offset, dw ? dw + i : NULL, i, n);
   }
 }
