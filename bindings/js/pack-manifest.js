@@ -2,28 +2,53 @@
 // src/pack/manifest.c is the same in C.
 import { AmbiError } from './wasm.js';
 
-export const most = Object.freeze({ manifest: 4 << 20, module: 16 << 20, kernels: 256, text: 256, testValues: 65536 });
+export const most = Object.freeze({ manifest: 4 << 20, module: 16 << 20, kernels: 256, text: 256, depth: 64,
+  testValues: 65536 });
 
 const wrong = (message) => {
   throw new AmbiError(`manifest: ${message}`, 'denied');
 };
 
-// ---- text ----------------------------------------------------------------------------------------------------------
-/** Of an object with two fields of one name, readers may believe either: none is taken. `text` is valid JSON. */
-function refuseTwins(text) {
-  const open = [];
-  let last = '';
-  for (const [token] of text.matchAll(/"(?:[^"\\]|\\.)*"|[{}[\]:]/gs)) {
-    if (token === '{') open.push(new Set());
-    else if (token === '[') open.push(null);
-    else if (token === '}' || token === ']') open.pop();
-    else if (token === ':') {
-      const name = JSON.parse(last);
-      if (open.at(-1).has(name)) wrong(`two fields of one object are called ${name.slice(0, 40)}`);
-      open.at(-1).add(name);
+// ---- text: as strict as util/json.c, so that both hosts read the same packs ----------------------------------------
+const wholes = new WeakMap(); // of an object or array: its members that are written as integers, and fit 64 bits
+const words = { true: true, false: false, null: null };
+
+const isWhole = (token) => /^-?\d{1,19}$/.test(token) && BigInt.asIntN(64, BigInt(token)) === BigInt(token);
+
+function textOf(token) {
+  const text = JSON.parse(token);
+  return /\p{Surrogate}/u.test(text) ? wrong('half of a surrogate pair without the other') : text;
+}
+
+/** The value of valid JSON. Of an object with two fields of one name, readers may believe either: none is taken. */
+function build(text) {
+  const tokens = text.matchAll(/"(?:[^"\\]|\\.)*"|[{}[\]]|[^\s,:"{}[\]]+/gs);
+  const next = () => tokens.next().value[0];
+  const put = (to, key, token, depth) => {
+    to[key] = value(token, depth);
+    if (isWhole(token)) wholes.get(to).add(key);
+  };
+  const fill = (to, depth) => {
+    if (depth > most.depth) wrong(`nested deeper than ${most.depth}`);
+    wholes.set(to, new Set());
+    for (let token = next(); token !== '}' && token !== ']'; token = next()) {
+      if (Array.isArray(to)) {
+        put(to, to.length, token, depth);
+        continue;
+      }
+      const name = textOf(token);
+      if (Object.hasOwn(to, name)) wrong(`two fields of one object are called ${name.slice(0, 40)}`);
+      put(to, name, next(), depth);
     }
-    last = token;
-  }
+    return to;
+  };
+  const value = (token, depth) => {
+    if (token === '{' || token === '[') return fill(token === '{' ? Object.create(null) : [], depth + 1);
+    if (token[0] === '"') return textOf(token);
+    if (Object.hasOwn(words, token)) return words[token];
+    return Number.isFinite(Number(token)) ? Number(token) : wrong('a number beyond the range of f64');
+  };
+  return value(next(), 0);
 }
 
 function parse(bytes) {
@@ -35,8 +60,7 @@ function parse(bytes) {
   } catch (e) {
     wrong(e.message);
   }
-  refuseTwins(text);
-  return JSON.parse(text);
+  return build(text);
 }
 
 // ---- objects by table ----------------------------------------------------------------------------------------------
@@ -52,17 +76,15 @@ function checkFields(o, where, fields) {
     if (value === undefined && required) wrong(`${where}: ${name} is missing`);
     if (value === undefined) continue;
     if (typeOf(value) !== type) wrong(`${where}: ${name}: expected ${type}, got ${typeOf(value)}`);
-    if (type === 'string' && (value.length > most.text || value.includes('\0')))
-      wrong(`${where}: ${name}: longer than ${most.text}, or with a NUL inside`);
+    if (type === 'string' && (new TextEncoder().encode(value).length > most.text || value.includes('\0')))
+      wrong(`${where}: ${name}: longer than ${most.text} bytes, or with a NUL inside`);
   }
 }
-
-const isInteger = (v, low, high) => Number.isInteger(v) && v >= low && v <= high;
 
 function integer(o, where, name, low, high, absent) {
   const v = get(o, name);
   if (v === undefined) return absent;
-  return isInteger(v, low, high) ? v : wrong(`${where}: ${name}: expected an integer from ${low} to ${high}`);
+  return wholes.get(o).has(name) && v >= low && v <= high ? v : wrong(`${where}: ${name}: expected an integer from ${low} to ${high}`);
 }
 
 // ---- versions ------------------------------------------------------------------------------------------------------
@@ -81,13 +103,13 @@ const version = (o, name) =>
 
 // ---- kernels -------------------------------------------------------------------------------------------------------
 const categories = ['positional_encoding', 'normalization', 'activation', 'kv_cache', 'adapter', 'attention', 'custom'];
-const isPath = (s) => /^\w[\w.-]*(\/[\w-][\w.-]*)*$/.test(s) && !/[/]\./.test(s);
+const isPath = (s) => /^[\w-][\w.-]*(\/[\w-][\w.-]*)*$/.test(s);
 
 function checkTensors(list, where) {
   for (const t of list ?? []) {
     checkFields(t, where, 'name:string! dtype:string! shape:array!');
-    for (const n of t.shape)
-      if (typeof n !== 'string' && !isInteger(n, 0, Number.MAX_SAFE_INTEGER))
+    for (const [i, n] of t.shape.entries())
+      if (typeof n !== 'string' && !(wholes.get(t.shape).has(i) && n >= 0))
         wrong(`${where}: shape: expected symbols and sizes`);
   }
 }

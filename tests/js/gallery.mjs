@@ -37,6 +37,8 @@ const modules = [
 const head = '{"name": "n", "version": "1.0.0", "min_runtime_version": "0.0.0", "max_runtime_version": "9.0.0", ';
 const one = (more) => `${head}"kernels": [{"id": "k", "category": "custom", "hash": "sha256:${'0'.repeat(64)}", ${more}}]}`;
 
+const plain = (id) => `{"id": "${id}", "category": "custom", "path": "a", "hash": "sha256:${'0'.repeat(64)}"}`;
+
 /** Signed, and wrong. */
 const manifests = [
   ['nothing', '', /manifest/],
@@ -61,7 +63,16 @@ const manifests = [
   ['half a version', head.replace('1.0.0', '1.0') + '"kernels": []}', /version/],
   ['a runtime to come', head.replace('0.0.0', '7.0.0') + '"kernels": []}', /refused by runtime version/],
   ['a runtime gone by', head.replace('9.0.0', '0.0.9') + '"kernels": []}', /refused by runtime version/],
-  ['257 kernels', `${head}"kernels": [${Array.from({ length: 257 }, () => '{}')}]}`, /more than 256 kernels|id is missing/],
+  ['257 kernels', `${head}"kernels": [${Array.from({ length: 257 }, (_, i) => plain(`k${i}`))}]}`, /manifest: more than 256 kernels/],
+  ['pages written as 256.0', one('"path": "a", "resource_limits": {"max_memory_pages": 256.0}'), /max_memory_pages: expected an integer/],
+  ['a deadline written as 1e3', one('"path": "a", "resource_limits": {"max_epoch_ticks": 1e3}'), /max_epoch_ticks: expected an integer/],
+  ['a size written as 4.0', one('"path": "a", "inputs": [{"name": "x", "dtype": "f32", "shape": [4.0]}]'), /expected symbols and sizes/],
+  ['a size of 2 to the 63', one('"path": "a", "inputs": [{"name": "x", "dtype": "f32", "shape": [9223372036854775808]}]'), /expected symbols and sizes/],
+  ['1e999', one('"path": "a", "more": 1e999'), /beyond the range of f64/],
+  ['a lone surrogate', one('"path": "a", "more": "\\ud800"'), /surrogate/],
+  ['a lone surrogate as a name', one('"path": "a", "\\udc00": 1'), /surrogate/],
+  ['65 levels', `${head}"kernels": [], "more": ${'['.repeat(64)}${']'.repeat(64)}}`, /nested deeper than 64/],
+  ['258 bytes of 129 letters', `${head}"kernels": [], "description": "${'\u00e4'.repeat(129)}"}`, /longer than 256 bytes/],
   ['a million kernels', `${head}"kernels": [${'{"id":"k"},'.repeat(1e6)}{}]}`, /larger than/],
   ['deep nesting', `${head}"kernels": ${'['.repeat(1e5)}`, /manifest/],
 ];
