@@ -68,7 +68,10 @@ function call({ backward, inputs, sizes }) {
   const { exports, entry } = instance;
   const at = place(sizes);
   const memory = () => new Uint8Array(exports.memory.buffer);
-  for (const [r, bytes] of Object.entries(inputs)) memory().set(bytes, at[r]);
+  for (const r of regions) {
+    if (inputs[r]) memory().set(inputs[r], at[r]);
+    else memory().fill(0, at[r], at[r] + sizes[r]); // nothing of the call before
+  }
   describe(at, sizes);
   const code = exports[backward ? 'kernel_backward' : entry](base);
   const results = {};

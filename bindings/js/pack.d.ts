@@ -26,14 +26,17 @@ export interface Call {
   pass?: 'forward' | 'backward';
   a?: View;
   b?: View;
-  /** An array to write, or a number of bytes. */
+  /** An array to write, or a number of bytes. The kernel finds zeros there. */
   out?: View | number;
-  /** The same; it is read, too. */
+  /** The same, but of an array the kernel finds the contents. */
   scratch?: View | number;
   params?: View;
   /** One more input, of kernels whose longer params end in its offset and size. */
   weight?: View;
-  /** Milliseconds, at most those of the manifest. */
+  /**
+   * Milliseconds from the call's turn to its result, at most those of the manifest. A new worker, where the call needs
+   * one, begins within them.
+   */
   ticks?: number;
 }
 
@@ -43,11 +46,16 @@ export interface Results {
   scratch: Float32Array;
 }
 
+/** A handle: each `pack.kernel()` gives one of its own. */
 export interface Kernel {
   readonly id: string;
   readonly backward: boolean;
-  /** Calls of one kernel wait for one another. A trap, a deadline or a refused growth ends the instance, not the host. */
+  /**
+   * Inputs are copied before it returns. Calls of one kernel wait for one another. A trap, a deadline or a refused
+   * growth ends the instance, not the host.
+   */
   run(call: Call): Promise<Results>;
+  /** Ends this handle's calls, and no others. The worker ends with the kernel's last handle. */
   close(): void;
 }
 
@@ -57,6 +65,7 @@ export interface Pack {
   readonly kernels: readonly string[];
   /** Compiled and self-tested; the fallback where the kernel cannot be used. */
   kernel(id: string): Promise<Kernel>;
+  /** What was opened from it, or made active, stays. */
   close(): void;
 }
 
@@ -69,7 +78,7 @@ export class PackHost {
   constructor(options?: HostOptions);
   /** Verifies; nothing is compiled. */
   open(source: Source): Promise<Pack>;
-  /** Tests every kernel of the pack, then switches to it. Calls under way finish on the old one. */
+  /** Tests every kernel of the pack, or its fallback, then switches to it. Calls under way finish on the old one. */
   swap(pack: Pack): Promise<void>;
   /** To the pack before, once. */
   rollback(): void;

@@ -6,9 +6,9 @@
 //   const swiglu = await pack.kernel('swiglu_f32');                    compiled, started, self-tested
 //   const { out } = await swiglu.run({ a: x, b: gate, out: x.byteLength, params });
 import { AmbiError, fail } from './wasm.js';
-import { Instance } from './pack-instance.js';
+import { compileKernel, fromHex, Kernel } from './pack-kernel.js';
 import { compareVersions, most, parseVersion, readManifest } from './pack-manifest.js';
-import { prepareModule } from './pack-module.js';
+import { sourceOf } from './pack-source.js';
 
 export { AmbiError };
 
@@ -16,54 +16,7 @@ export { AmbiError };
 export const runtimeVersion = '0.1.0';
 
 const denied = (message) => fail(message, 'denied');
-const fromHex = (text) => Uint8Array.from(text.match(/../g) ?? [], (b) => parseInt(b, 16));
 const hex = (bytes) => [...bytes].map((b) => b.toString(16).padStart(2, '0')).join('');
-
-// ---- sources: a folder's files by name -----------------------------------------------------------------------------
-async function readStream(response, name, limit) {
-  const parts = [];
-  let size = 0;
-  for (const reader = response.body.getReader(); ; ) {
-    const { done, value } = await reader.read();
-    if (done) return new Uint8Array(await new Blob(parts).arrayBuffer());
-    parts.push(value);
-    size += value.length;
-    if (size > limit) {
-      reader.cancel();
-      denied(`refused by files: ${name}: larger than this file may be`);
-    }
-  }
-}
-
-/** name -> bytes, from a URL of a folder, an object {name: bytes}, or a function. */
-function sourceOf(source) {
-  if (typeof source === 'function') return source;
-  if (typeof source === 'string' || source instanceof URL) {
-    const here = typeof location === 'object' ? location.href : undefined;
-    const folder = new URL(String(source).replace(/\/?$/, '/'), here);
-    return async (name, limit) => {
-      if (folder.protocol === 'file:') return readLocal(new URL(name, folder), name, limit);
-      const response = await fetch(new URL(name, folder));
-      return response.ok ? readStream(response, name, limit) : undefined;
-    };
-  }
-  if (typeof source !== 'object' || source === null)
-    fail('open: expected a URL, {name: bytes}, or a function of a name');
-  return async (name) => (Object.hasOwn(source, name) ? source[name] : undefined);
-}
-
-async function readLocal(url, name, limit) {
-  const { open } = await import('node:fs/promises');
-  const file = await open(url).catch(() => undefined);
-  if (!file) return undefined;
-  try {
-    const { size } = await file.stat();
-    if (size > limit) denied(`refused by files: ${name}: larger than this file may be`);
-    return new Uint8Array(await file.readFile());
-  } finally {
-    await file.close();
-  }
-}
 
 // ---- cryptography: the engine's own --------------------------------------------------------------------------------
 async function cryptography() {
@@ -102,6 +55,7 @@ export class PackHost {
   #loaded = null;
   #active = null;
   #previous = null;
+  #steps = Promise.resolve();
 
   /**
    * trusted, revoked: Ed25519 public keys. allowed: [{id, hash}], the only modules a pack may have. state: {load, save}
@@ -129,7 +83,10 @@ export class PackHost {
   }
 
   async #file(source, name, limit) {
-    const data = await source(name, limit);
+    const data = await source(name, limit).catch((e) => {
+      if (e.status === 'denied') this.#refused('files', e.message);
+      throw e;
+    });
     if (data === undefined || data === null) return this.#refused('files', `${name} is not there`);
     const bytes = new Uint8Array(data).slice(); // a copy: nobody changes it after the check
     return bytes.length > limit ? this.#refused('files', `${name}: larger than this file may be`) : bytes;
@@ -224,49 +181,66 @@ export class PackHost {
       this.#newest.set(name, version);
     }
   }
-  async #activate(m) {
-    const newest = this.#newest.get(m.name);
-    if (newest && compareVersions(m.version, newest) < 0)
-      this.#refused('downgrade', `a newer ${m.name} than ${m.versionText} was activated before`);
-    const next = new Map(this.#newest).set(m.name, m.version);
-    await this.#options.state?.save(Object.fromEntries([...next].map(([name, v]) => [name, v.join('.')])));
-    this.#newest = next;
+  /** One swap after another: what one has activated, the next is compared with. */
+  #activate(m, kernels) {
+    const step = this.#steps.then(async () => {
+      const newest = this.#newest.get(m.name);
+      if (newest && compareVersions(m.version, newest) < 0)
+        this.#refused('downgrade', `a newer ${m.name} than ${m.versionText} was activated before`);
+      const next = new Map(this.#newest).set(m.name, m.version);
+      await this.#options.state?.save(Object.fromEntries([...next].map(([name, v]) => [name, v.join('.')])));
+      this.#newest = next;
+      retire(this.#previous);
+      this.#previous = this.#active;
+      this.#active = { name: m.name, fallbacks: m.fallbacks, kernels };
+    });
+    this.#steps = step.catch(() => {});
+    return step;
   }
 
   // ---- the active pack ---------------------------------------------------------------------------------------------
-  /** Every kernel is compiled and self-tested first; calls under way finish on the old pack. */
+  /** Every kernel, or its fallback, is compiled and self-tested first; calls under way finish on the old pack. */
   async swap(pack) {
     if (!(pack instanceof Pack) || pack.host !== this) fail('swap: expected a pack that this host opened');
-    for (const id of pack.kernels) await pack.load(id);
-    await this.#activate(pack.manifest);
-    this.#previous?.rest();
-    this.#previous = this.#active;
-    this.#active = pack;
+    const kernels = new Map(); // handles of the host's own
+    try {
+      for (const id of pack.kernels) kernels.set(id, await pack.kernel(id));
+      await this.#activate(pack.manifest, kernels);
+    } catch (e) {
+      for (const k of kernels.values()) k.close();
+      throw e;
+    }
   }
 
   /** To the pack before, once. */
   rollback() {
     if (!this.#previous) fail('there is no pack to roll back to');
-    this.#active.rest();
+    retire(this.#active);
     [this.#active, this.#previous] = [this.#previous, null];
   }
 
   /** A call of the active pack's kernel. */
   async run(id, call) {
-    if (!this.#active) fail('no pack is active');
-    return (await this.#active.kernel(id)).run(call);
+    const active = this.#active ?? fail('no pack is active');
+    const kernel = active.kernels.get(id) ?? active.kernels.get(active.fallbacks.get(id));
+    return kernel ? kernel.run(call) : fail(`the pack ${active.name} has no kernel ${String(id).slice(0, 64)}`);
   }
 
   close() {
-    this.#active?.close();
-    this.#previous?.close();
+    for (const pack of [this.#active, this.#previous]) for (const k of pack?.kernels.values() ?? []) k.close();
     this.#active = this.#previous = null;
   }
 }
 
+/** Gives a pack's kernels back when the calls under way are done. */
+const retire = (pack) => {
+  for (const k of pack?.kernels.values() ?? []) k.retire();
+};
+
 class Pack {
   #modules;
   #loading = new Map();
+  #closed = false;
 
   constructor(host, manifest, modules) {
     Object.assign(this, { host, manifest, name: manifest.name, version: manifest.versionText });
@@ -274,24 +248,27 @@ class Pack {
     this.#modules = modules;
   }
 
-  /** A kernel of its own, compiled and self-tested once. */
-  load(id) {
-    const k = this.manifest.kernels.get(id);
+  /** Compiled and self-tested once. */
+  #load(id) {
     if (!this.#loading.has(id)) {
-      const kernel = Kernel.open(k, this.#modules.get(id));
-      this.#loading.set(id, kernel);
-      kernel.catch(() => this.#loading.delete(id));
+      const compiled = compileKernel(this.manifest.kernels.get(id), this.#modules.get(id));
+      this.#loading.set(id, compiled);
+      compiled.catch(() => this.#loading.delete(id));
     }
     return this.#loading.get(id);
   }
 
-  /** The kernel, or the one it falls back to, or that one's: each at most once, so that a ring of them ends. */
+  /**
+   * A handle of its own of the kernel, or of the one it falls back to, or of that one's: each at most once, so that a
+   * ring of them ends.
+   */
   async kernel(id) {
+    if (this.#closed) fail(`the pack ${this.name} was closed`);
     let why = new AmbiError(`the pack ${this.name} has no kernel ${String(id).slice(0, 64)}`);
     for (let hops = 0; typeof id === 'string' && hops <= this.kernels.length; hops++) {
       if (this.manifest.kernels.has(id)) {
         try {
-          return await this.load(id);
+          return new Kernel(await this.#load(id));
         } catch (e) {
           why = e;
         }
@@ -301,149 +278,9 @@ class Pack {
     throw why;
   }
 
-  /** Gives its workers back when their calls are done. A later call begins a new one. */
-  rest() {
-    for (const kernel of this.#loading.values()) kernel.then((k) => k.rest(), () => {});
-  }
-
-  close() {
-    for (const kernel of this.#loading.values()) kernel.then((k) => k.close(), () => {});
-    this.#loading.clear();
-  }
-}
-
-// ---- kernels -------------------------------------------------------------------------------------------------------
-const codes = [['', 'ok'], ['invalid', 'invalid input'], ['invalid', 'invalid output'], ['invalid', 'invalid params'],
-  ['no memory', 'out of memory'], ['unsupported', 'not implemented'], ['device lost', 'internal error']];
-const given = ['a', 'b', 'scratch', 'params', 'weight'];
-
-const bytesOf = (view) => new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
-
-/** Bytes of a region: a typed array's, or as many zeros as a number says. */
-function regionBytes(value, where) {
-  if (value === undefined) return new Uint8Array(0);
-  if (Number.isSafeInteger(value) && value >= 0 && value < 2 ** 32) return value;
-  if (ArrayBuffer.isView(value)) return bytesOf(value).slice();
-  return fail(`${where}: expected a typed array, or a number of bytes`);
-}
-
-class Kernel {
-  #module;
-  #idle = null;
-  #turn = Promise.resolve();
-  #closed = false;
-
-  static async open(info, bytes) {
-    const k = new Kernel();
-    const { bytes: limited, backward } = prepareModule(bytes, info);
-    Object.assign(k, { id: info.id, info, backward });
-    try {
-      k.#module = await WebAssembly.compile(limited);
-    } catch (e) {
-      fail(`${info.id}: ${e.message}`, 'compile failed');
-    }
-    try {
-      await k.#selfTest();
-    } catch (e) {
-      k.close(); // nobody else knows its worker
-      throw e;
-    }
-    return k;
-  }
-
-  async #instance() {
-    if (!this.#idle || this.#idle.ended) this.#idle = await Instance.start(this.info, this.#module);
-    if (!this.#closed) return this.#idle;
-    this.#idle.end(); // closed while it began
-    return fail(`${this.id}: the kernel was closed`);
-  }
-
-  /**
-   * One call: {pass, a, b, out, scratch, params, weight, ticks}. Inputs are typed arrays; out and scratch typed arrays,
-   * or numbers of bytes. Gives {out, scratch} as Float32Arrays. Calls of one kernel wait for one another.
-   */
-  run(call = {}) {
-    if (typeof call !== 'object' || call === null) fail(`${this.id}: run: expected an object of regions`);
-    const result = this.#turn.then(() => this.#run(call));
-    this.#turn = result.catch(() => {});
-    return result;
-  }
-
-  async #run(call) {
-    if (this.#closed) fail(`${this.id}: the kernel was closed`);
-    const backward = call.pass === 'backward';
-    if (!backward && call.pass !== undefined && call.pass !== 'forward')
-      fail(`${this.id}: pass: expected 'forward' or 'backward'`);
-    const bytes = Object.fromEntries([...given, 'out'].map((r) => [r, regionBytes(call[r], `${this.id}: ${r}`)]));
-    const sizes = Object.fromEntries(Object.entries(bytes).map(([r, b]) => [r, typeof b === 'number' ? b : b.length]));
-    if (backward && !this.backward) fail(`${this.id}: kernel_backward returned 5, not implemented`, 'unsupported');
-    const inputs = Object.fromEntries(given.filter((r) => bytes[r].length).map((r) => [r, bytes[r]]));
-    const ticks = call.ticks > 0 ? Math.min(call.ticks, this.info.ticks) : this.info.ticks;
-    const { code, results } = await this.#ask({ backward, inputs, sizes }, ticks);
-    if (code !== 0) this.#returned(code, backward);
-    return this.#results(call, results);
-  }
-
-  /** An instance that has grown for others and cannot grow further is replaced, once. */
-  async #ask(call, ticks) {
-    const used = this.#idle && !this.#idle.ended;
-    const answer = (await this.#instance()).ask({ call }, ticks);
-    try {
-      return await answer;
-    } catch (e) {
-      if (e.status !== 'no memory' || !used) throw e;
-      return (await this.#instance()).ask({ call }, ticks);
-    }
-  }
-
-  #returned(code, backward) {
-    if (code === 4) this.#idle.end(); // a refused growth ends it
-    const [status, name] = codes[code] ?? ['device lost', "which is none of the ABI's codes"];
-    fail(`${this.id}: ${backward ? 'kernel_backward' : this.info.entry} returned ${code}, ${name}`, status);
-  }
-
-  #results(call, results) {
-    for (const r of ['out', 'scratch'])
-      if (ArrayBuffer.isView(call[r])) bytesOf(call[r]).set(results[r]);
-    const floats = (b) => (b.length % 4 === 0 ? new Float32Array(b.buffer) : b);
-    return { out: floats(results.out), scratch: floats(results.scratch) };
-  }
-
-  // ---- self-tests: {"pass", "params", "a", "b", "out", "scratch", "weight", "tolerance"} ------------------------
-  async #selfTest() {
-    for (const [i, t] of this.info.selfTest.entries()) {
-      const trial = readTrial(t) ?? denied(`manifest: ${this.id}: self-test ${i} cannot be read`);
-      const got = await this.run(trial.call);
-      for (const r of ['out', 'scratch'])
-        if (!trial.want[r].every((w, n) => Math.abs(got[r][n] - w) <= t.tolerance))
-          denied(`refused by self-test: ${this.id}: test ${i} gives other results than the manifest says`);
-    }
-    if (this.info.selfTest.length === 0) await this.#instance(); // at least it begins
-  }
-
-  rest() {
-    this.#turn = this.#turn.then(() => this.#idle?.end());
-  }
-
+  /** What was opened from it, or made active, stays. */
   close() {
     this.#closed = true;
-    this.#idle?.end();
+    this.#loading.clear();
   }
-}
-
-const isFloats = (v) => Array.isArray(v) && v.length <= most.testValues && v.every((x) => typeof x === 'number');
-
-function readTrial(t) {
-  if (typeof t !== 'object' || t === null || !(t.tolerance > 0)) return null;
-  if (!/^([0-9a-f]{2}){0,256}$/.test(t.params)) return null;
-  if (t.pass !== 'forward' && t.pass !== 'backward') return null;
-  const arrays = {};
-  for (const r of ['a', 'b', 'out', 'scratch', 'weight']) {
-    arrays[r] = t[r] ?? [];
-    if (!isFloats(arrays[r])) return null;
-  }
-  const floats = (r) => Float32Array.from(arrays[r]);
-  const call = { pass: t.pass, a: floats('a'), b: floats('b'), weight: floats('weight'), out: 4 * arrays.out.length,
-    scratch: new Float32Array(arrays.scratch.length), params: fromHex(t.params) };
-  return { call, want: { out: floats('out'), scratch: floats('scratch') } };
 }

@@ -96,7 +96,7 @@ if (packFolder) {
     const count = await page.value(`(async () => {
       const { PackHost } = await import('/ambi/pack.js');
       const pack = await new PackHost({ trusted: [${trusted}] }).open('/pack/');
-      for (const id of pack.kernels) await pack.kernel(id);
+      for (const id of pack.kernels) (await pack.kernel(id)).close();
       pack.close();
       return pack.kernels.length;
     })()`);

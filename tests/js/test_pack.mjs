@@ -1,8 +1,11 @@
 // test_pack.mjs -- the host of kernel packs in JavaScript: what it lets through, and what it does not. PACKAGE is the folder
 // that was built; PACK, if given, a folder with a pack of ambi's kernels, and KEY the public key that signed it.
-import { readFileSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { goodBody, goodTest, makeKey, makePack, module, num, tripleBody } from './forge.mjs';
+import { goodBody, goodTest, makeKey, makePack, module, num, sha256, tripleBody } from './forge.mjs';
 import { makeGallery } from './gallery.mjs';
 import { equal, near, numbers, ok, rejects, run, test, throws } from './test.mjs';
 
@@ -13,15 +16,20 @@ const key = await makeKey();
 const two = { a: Float32Array.of(2), out: 4 };
 const swapped = async (host, options, body = goodBody) => host.swap(await host.open(await makePack(module(body), key, options)));
 
+const opened = async (host, body = goodBody, options = {}) => host.open(await makePack(module(body), key, options));
+const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+const workers = [];
+process.on('worker', (w) => workers.push(w));
+
 const gallery = await makeGallery(pack);
 for (const [name, act] of gallery.entries) test(`gallery: ${name}`, async () => equal(await act(), ''));
 
 test('a good pack: every check is reported, in order', async () => {
   const seen = [];
   const host = new PackHost({ trusted: [key.public], report: (check, passed) => seen.push(`${check} ${passed}`) });
-  const opened = await host.open(await makePack(module(goodBody), key, { kernel: { self_test: [goodTest] } }));
+  const first = await opened(host, goodBody, { kernel: { self_test: [goodTest] } });
   equal(`${seen}`, 'signature true,revoked keys true,manifest true,runtime version true,downgrade true,hash true');
-  const kernel = await opened.kernel('k');
+  const kernel = await first.kernel('k');
   equal((await kernel.run(two)).out[0], 4);
   const out = new Float32Array(1);
   await kernel.run({ a: Float32Array.of(5), out });
@@ -30,7 +38,7 @@ test('a good pack: every check is reported, in order', async () => {
   await rejects(kernel.run({ a: [1], out: 4 }), /a: expected a typed array/);
   kernel.close();
   await rejects(kernel.run(two), /was closed/);
-  await rejects(opened.kernel('q'), /has no kernel q/);
+  await rejects(first.kernel('q'), /has no kernel q/);
 });
 
 test('a deadline of 100 ms is kept within 120', async () => {
@@ -114,15 +122,163 @@ test('what was activated is remembered by the state', async () => {
 test('a fallback steps in, and a ring of them ends', async () => {
   const host = new PackHost({ trusted: [key.public] });
   const wasm = module(goodBody);
-  const files = await makePack(wasm, key);
-  const hash = JSON.parse(new TextDecoder().decode(files['kernels.json'])).kernels[0].hash;
+  const hash = await sha256(wasm);
   const kernel = (id, more = {}) => ({ id, category: 'custom', path: 'k.wasm', hash, ...more });
   const broken = { self_test: [{ ...goodTest, out: [0] }] };
   const ring = await makePack(wasm, key, { kernels: [kernel('x', broken), kernel('y', broken), kernel('z')], fallbacks: { x: 'y', y: 'x', w: 'z' } });
-  const opened = await host.open(ring);
-  equal((await (await opened.kernel('w')).run(two)).out[0], 4);
-  await rejects(opened.kernel('x'), /self-test/);
-  opened.close();
+  const around = await host.open(ring);
+  const w = await around.kernel('w');
+  equal((await w.run(two)).out[0], 4);
+  w.close();
+  await rejects(around.kernel('x'), /self-test/);
+  await rejects(host.swap(around), /self-test/, 'a kernel that nothing steps in for');
+  const spare = await makePack(wasm, key, { kernels: [kernel('x', broken), kernel('z')], fallbacks: { x: 'z', w: 'x' } });
+  await host.swap(await host.open(spare));
+  for (const id of ['x', 'z', 'w']) equal((await host.run(id, two)).out[0], 4, id);
+  await rejects(host.run('q', two), /has no kernel q/);
+  host.close();
+});
+
+// ---- handles -------------------------------------------------------------------------------------------------------
+test('closing a handle closes no other, and what the host has made active stays', async () => {
+  const host = new PackHost({ trusted: [key.public] });
+  const one = await opened(host);
+  const [a, b] = [await one.kernel('k'), await one.kernel('k')];
+  ok(a !== b, 'two handles are one');
+  a.close();
+  a.close();
+  await rejects(a.run(two), /was closed/);
+  equal((await b.run(two)).out[0], 4);
+  await host.swap(one);
+  b.close();
+  equal((await host.run('k', two)).out[0], 4);
+  const c = await one.kernel('k');
+  const calls = [host.run('k', two), c.run(two)];
+  one.close();
+  for (const { out } of await Promise.all(calls)) equal(out[0], 4, 'under way');
+  await rejects(one.kernel('k'), /was closed/);
+  await rejects(host.swap(one), /was closed/);
+  await swapped(host, { version: '1.0.1' }, tripleBody);
+  host.rollback();
+  equal((await host.run('k', two)).out[0], 4, 'the closed pack is active again');
+  host.close();
+  equal((await c.run(two)).out[0], 4, 'opened from the pack');
+  c.close();
+});
+
+test('closed handles and replaced packs leave no worker behind', async () => {
+  const host = new PackHost({ trusted: [key.public] });
+  const from = workers.length;
+  let ended = 0;
+  const count = (w) => w.on('exit', () => ended++);
+  process.on('worker', count);
+  for (let i = 0; i < 4; i++) await swapped(host, { version: `1.0.${i}` });
+  const k = await (await opened(host, goodBody, { version: '2.0.0' })).kernel('k');
+  k.close();
+  await rejects(swapped(host, { version: '0.9.0' }), /downgrade/);
+  host.close();
+  for (let i = 0; i < 200 && ended < workers.length - from; i++) await pause(10);
+  process.off('worker', count);
+  ok(ended >= 5 && ended === workers.length - from, `${ended} of ${workers.length - from} ended`);
+});
+
+test('swaps at once: none goes below what another has activated', async () => {
+  let kept = {};
+  const host = new PackHost({ trusted: [key.public], state: { load: () => kept, save: (s) => pause(100).then(() => (kept = s)) } });
+  const [v2, v3] = [await opened(host, goodBody, { version: '2.0.0' }), await opened(host, tripleBody, { version: '3.0.0' })];
+  for (const p of [v2, v3]) await (await p.kernel('k')).run(two); // both are ready: they meet at the state
+  const [up, down] = await Promise.allSettled([host.swap(v3), host.swap(v2)]);
+  equal(up.status, 'fulfilled');
+  ok(/refused by downgrade/.test(down.reason?.message), `${down.status} ${down.reason}`);
+  equal(JSON.stringify(kept), '{"forged":"3.0.0"}');
+  equal((await host.run('k', two)).out[0], 6);
+  host.close();
+});
+
+// ---- calls ---------------------------------------------------------------------------------------------------------
+test('inputs are copied when the call is made', async () => {
+  const host = new PackHost({ trusted: [key.public] });
+  const one = await opened(host);
+  await host.swap(one);
+  const kernel = await one.kernel('k');
+  for (const run of [(c) => kernel.run(c), (c) => host.run('k', c)]) {
+    const a = Float32Array.of(2);
+    const calls = [run({ a, out: 4 }), run({ a, out: 4 })];
+    a[0] = 100;
+    for (const { out } of await Promise.all(calls)) equal(out[0], 4);
+  }
+  kernel.close();
+  host.close();
+});
+
+test('a region given as a number is zeros, whatever was there', async () => {
+  const kernel = await (await opened(new PackHost({ trusted: [key.public] }), num(0))).kernel('k');
+  await kernel.run({ a: new Float32Array(8).fill(5), out: 16, scratch: Float32Array.of(1, 2, 3, 4) });
+  equal(`${(await kernel.run({ a: new Float32Array(8).fill(5), out: 16, scratch: 16 })).scratch}`, '0,0,0,0');
+  equal(`${(await kernel.run({ out: 64 })).out}`, `${new Float32Array(16)}`);
+  kernel.close();
+});
+
+test('a deadline is that of the whole call, a new worker and the start of the module included', async () => {
+  const count = [0x03, 0x40, 0x20, 0, ...num(1), 0x6b, 0x22, 0, 0x0d, 0, 0x0b, ...num(0)]; // down to 0
+  const start = [...num(1500000000), 0x10, 4, 0x1a];
+  const wasm = module([0], { functions: [[0, count], [3, start]], start: 5 });
+  const files = await makePack(wasm, key, { kernel: { resource_limits: { max_epoch_ticks: 30000 } } });
+  const begin = performance.now();
+  const kernel = await (await new PackHost({ trusted: [key.public] }).open(files)).kernel('k');
+  const slow = performance.now() - begin;
+  await rejects(kernel.run(two), /unreachable/);
+  const again = performance.now();
+  await rejects(kernel.run({ ...two, ticks: 100 }), /deadline of 100 ms/);
+  const took = performance.now() - again;
+  ok(took >= 99 && took < Math.max(slow / 2, 150), `a start takes ${slow} ms, the call took ${took}`);
+  kernel.close();
+});
+
+test('a worker that dies is replaced by the next call, even one with less time than a worker needs to begin', async () => {
+  const kernel = await (await opened(new PackHost({ trusted: [key.public] }))).kernel('k');
+  await workers.at(-1).terminate();
+  const begin = performance.now();
+  equal((await kernel.run(two)).out[0], 4);
+  ok(performance.now() - begin < 900, 'it waited for the deadline of the dead one');
+  await workers.at(-1).terminate();
+  const count = workers.length;
+  await rejects(kernel.run({ ...two, ticks: 1 }), /deadline of 1 ms/);
+  equal((await kernel.run(two)).out[0], 4);
+  equal(workers.length, count + 1, 'the worker that began too late is used');
+  kernel.close();
+});
+
+// ---- files ---------------------------------------------------------------------------------------------------------
+test('pipes, devices, folders and large files are refused before they are read', async () => {
+  const place = mkdtempSync(join(tmpdir(), 'ambi-pack-'));
+  const file = join(place, 'kernels.json');
+  const makers = [['a pipe', () => execFileSync('mkfifo', [file]), /not a plain file/],
+    ['a link to a device', () => symlinkSync('/dev/zero', file), /not a plain file/],
+    ['a folder', () => execFileSync('mkdir', [file]), /not a plain file/],
+    ['a large file', () => (writeFileSync(file, ''), truncateSync(file, (4 << 20) + 1)), /larger than/]];
+  for (const [what, make, pattern] of makers) {
+    make();
+    const said = [];
+    const host = new PackHost({ trusted: [key.public], report: (...all) => said.push(all.join(' ')) });
+    const late = pause(3000).then(() => Promise.reject(new Error('still waiting')));
+    await rejects(Promise.race([host.open(pathToFileURL(place)), late]), pattern, what);
+    ok(/^files false kernels\.json/.test(said[0]), `${what}: ${said}`);
+    rmSync(file, { recursive: true });
+  }
+  const files = await makePack(module(goodBody), key, { kernel: { path: '-a/-b.wasm' } });
+  files['-a/-b.wasm'] = files['k.wasm'];
+  execFileSync('mkdir', [join(place, '-a')]);
+  for (const [name, bytes] of Object.entries(files)) writeFileSync(join(place, name), bytes);
+  equal((await new PackHost({ trusted: [key.public] }).open(pathToFileURL(place))).kernels[0], 'k');
+  rmSync(place, { recursive: true });
+});
+
+test('manifests that only look wrong', async () => {
+  const host = new PackHost({ trusted: [key.public] });
+  const inputs = [{ name: 'x', dtype: 'f32', shape: ['n', 0, 4] }];
+  const files = await makePack(module(goodBody), key, { kernel: { inputs }, description: '\ud83d\ude00 {"[]"}', ['__proto__']: { a: [1.5, -0, null, true] } });
+  equal((await host.open(files)).manifest.description, '\ud83d\ude00 {"[]"}');
 });
 
 test('keys and sources that are none', async () => {
@@ -135,22 +291,21 @@ test('keys and sources that are none', async () => {
 if (packFolder) {
   test("ambi's own kernels: swiglu by its formula, every self-test", async () => {
     const host = new PackHost({ trusted: [readFileSync(keyFile, 'utf8')] });
-    const opened = await host.open(pathToFileURL(packFolder));
-    for (const id of opened.kernels) (await opened.kernel(id)).close();
-    const again = await host.open(pathToFileURL(packFolder));
+    const own = await host.open(pathToFileURL(packFolder));
+    for (const id of own.kernels) (await own.kernel(id)).close();
     const [x, gate] = [numbers(64), numbers(64, 2)];
     const params = new Uint8Array(12);
     new DataView(params.buffer).setUint32(0, 8, true);
     new DataView(params.buffer).setUint32(4, 8, true);
     new DataView(params.buffer).setFloat32(8, 1, true);
-    const kernel = await again.kernel('swiglu_f32');
+    const kernel = await own.kernel('swiglu_f32');
     const { out } = await kernel.run({ a: x, b: gate, out: 256, params });
     near(out, x.map((v, i) => (v * gate[i]) / (1 + Math.exp(-gate[i]))), 1e-6);
     const begin = performance.now();
     for (let i = 0; i < 500; i++) await kernel.run({ a: x, b: gate, out: 256, params });
     console.log(`a call takes ${((performance.now() - begin) * 2).toFixed(0)} us, to the worker and back`);
     kernel.close();
-    console.log(`${opened.kernels.length} kernels`);
+    console.log(`${own.kernels.length} kernels`);
   });
 }
 
