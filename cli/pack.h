@@ -27,7 +27,7 @@ int sign_folder(const char *folder, const uint8_t secret[32]);
 enum { MOST_KEYS = 16 };
 typedef struct {
   const char *trust, *revoked, *state;
-  int insecure, verbose;
+  int insecure, verbose, refused; /* refused: how many checks have failed */
   uint8_t keys[MOST_KEYS][32], bad[MOST_KEYS][32];
 } trust_options;
 

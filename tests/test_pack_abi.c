@@ -170,6 +170,19 @@ static void init_and_cleanup(const wasmtime_extern *init, const wasmtime_extern 
   CHECK(forward(d) == 3, "and after kernel_cleanup there are none");
 }
 
+/* softmax_f32: four words say "the logarithm"; three after them do not. */
+static void shorter_init(const wasmtime_extern *init) {
+  uint32_t d[10] = {base + 64, 20, base + 256, 0, base + 128, 20, base + 256, 0, base + 192, 0};
+  const uint32_t params[4] = {1, 5, 0x3f800000, 1};
+  memset(memory + d[A], 0, 20);
+  memcpy(memory + d[PARAMS], params, sizeof params);
+  CHECK(call(init, d[PARAMS], 16) == 0 && call(init, d[PARAMS], 12) == 0, "kernel_init twice");
+  CHECK(forward(d) == 0, "a call without params");
+  float first;
+  memcpy(&first, memory + d[OUT], sizeof first);
+  CHECK(first > 0, "the fourth word of earlier params is kept: %g", (double)first);
+}
+
 /* ---- random descriptors
  * ---------------------------------------------------------------------------------------------------------- */
 static uint64_t state = 1;
@@ -207,7 +220,7 @@ static bool begin(ambi_pack_kernel *k, wasmtime_extern others[3]) {
   wasm_trap *trap = NULL;
   uint64_t before;
   ticker_begin(host);
-  ambi_status s = instance_new(k, &in);
+  ambi_status s = instance_new(k, k->m->ticks, &in);
   ticker_end(host);
   if (!CHECK(s == AMBI_OK, "%s: %s", k->m->id, ambi_error())) return false;
   /* the same store again, for the exports that instance_new does not keep */
@@ -238,6 +251,7 @@ static void test_kernel(ambi_pack *pack, const char *id) {
       right_answer();
       init_and_cleanup(&others[0], &others[2]);
     }
+    if (strcmp(id, "softmax_f32") == 0) shorter_init(&others[0]);
     random_calls(id);
   }
   instance_free(host, in);
@@ -250,11 +264,13 @@ int main(void) {
   ambi_pack_options o = {.report = quiet, .insecure_accept_unsigned_packs_for_development = 1};
   ambi_pack *pack = NULL;
   ambi_pack_kernel_info info;
-  if (!folder || ambi_pack_host_create(&o, &host) != AMBI_OK) {
+  ambi_status s = folder ? ambi_pack_host_create(&o, &host) : AMBI_UNSUPPORTED;
+  if (s == AMBI_UNSUPPORTED) {
     printf("SKIPPED test_pack_abi: %s\n0 passed, 0 failed, 1 skipped\n",
            folder ? ambi_error() : "AMBI_PACK_TEST is not set");
     return 0;
   }
+  if (!CHECK(s == AMBI_OK, "no host: %s", ambi_error())) return test_done();
   if (CHECK_OK(ambi_pack_open(host, folder, &pack)))
     for (int32_t i = 0; ambi_pack_get_kernel_info(pack, i, &info) == AMBI_OK; i++) {
       CHECK(info.bytes <= 32 << 10, "%s has %llu bytes", info.id, (unsigned long long)info.bytes);

@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -42,14 +43,19 @@ static char *read_all(FILE *f, size_t most, size_t *bytes, const char **why) {
   return data;
 }
 
-char *file_read(const char *path, size_t most, size_t *bytes, char *err, size_t n) {
+/* `plain`: what is behind the name is asked after it is opened, so that it cannot be changed in between. */
+static char *read_file(const char *path, int plain, size_t most, size_t *bytes, char *err, size_t n) {
   const char *why = "";
   struct stat st;
-  FILE *f = fopen(path, "rb");
-  if (!f || fstat(fileno(f), &st) != 0) {
+  int fd = open(path, O_RDONLY | O_CLOEXEC | (plain ? O_NONBLOCK | O_NOCTTY : 0));
+  FILE *f = fd < 0 ? NULL : fdopen(fd, "rb");
+  if (!f || fstat(fd, &st) != 0) {
     why = strerror(errno);
+    if (!f && fd >= 0) close(fd);
   } else if (S_ISDIR(st.st_mode)) {
     why = "a folder, not a file";
+  } else if (plain && !S_ISREG(st.st_mode)) {
+    why = "not a file";
   }
   char *data = *why ? NULL : read_all(f, most, bytes, &why);
   if (f) fclose(f);
@@ -57,17 +63,38 @@ char *file_read(const char *path, size_t most, size_t *bytes, char *err, size_t 
   return data;
 }
 
+char *file_read(const char *path, size_t most, size_t *bytes, char *err, size_t n) {
+  return read_file(path, 0, most, bytes, err, n);
+}
+
+char *file_read_plain(const char *path, size_t most, size_t *bytes, char *err, size_t n) {
+  return read_file(path, 1, most, bytes, err, n);
+}
+
 /* ---- writing --------------------------------------------------------------------------------------- */
 
+/* A new file that no other thread or process writes; what another of this name left behind is stepped over. */
+static FILE *open_draft(const char *path, char *name, size_t length) {
+  static atomic_uint drafts;
+  FILE *to = NULL;
+  for (int i = 0; i < 100 && !to; i++) {
+    snprintf(name, length, "%s.%ld.%u.part", path, (long)getpid(), atomic_fetch_add(&drafts, 1));
+    to = fopen(name, "wbx");
+    if (!to && errno != EEXIST) break;
+  }
+  if (!to) *name = 0; /* nothing of ours to remove */
+  return to;
+}
+
 int file_begin(file_draft *f, const char *path, char *err, size_t n) {
-  size_t length = strlen(path) + 24;
+  size_t length = strlen(path) + 40;
   *f = (file_draft){.path = strdup(path), .temporary = malloc(length)};
-  if (f->temporary) snprintf(f->temporary, length, "%s.%ld.part", path, (long)getpid());
+  if (f->temporary) *f->temporary = 0;
   if (!f->path || !f->temporary) {
     file_cancel(f);
     return fail(path, "out of memory", err, n);
   }
-  f->to = fopen(f->temporary, "wb");
+  f->to = open_draft(path, f->temporary, length);
   if (f->to) return 1;
   fail(path, strerror(errno), err, n);
   file_cancel(f);
@@ -106,7 +133,7 @@ int file_commit(file_draft *f, char *err, size_t n) {
 
 void file_cancel(file_draft *f) {
   if (f->to) fclose(f->to);
-  if (f->temporary) unlink(f->temporary);
+  if (f->temporary && *f->temporary) unlink(f->temporary);
   free(f->path);
   free(f->temporary);
   *f = (file_draft){0};

@@ -14,6 +14,8 @@
 
 /* The bytes and a NUL after them (free them); refused when there are more than `most`. */
 char *file_read(const char *path, size_t most, size_t *bytes, char *err, size_t n);
+/* The same of a plain file alone: of a pipe, a device or a folder it says so, and does not wait for it. */
+char *file_read_plain(const char *path, size_t most, size_t *bytes, char *err, size_t n);
 /* 1, or 0 after a failure, when whatever was at `path` is still there. */
 int file_write(const char *path, const void *data, size_t bytes, char *err, size_t n);
 

@@ -18,6 +18,7 @@
  * Rules
  *  - A module sees its own linear memory and nothing else. Memory, tables, stack and time are limited.
  *  - A trap, a missed deadline or a refused growth ends that instance; the next call gets a fresh one.
+ *  - A module runs on the caller's stack: a thread with less than 640 KiB left is refused (AMBI_UNSUPPORTED).
  *  - Any threads may use one host, pack or kernel at once; a call belongs to one thread.
  *  - Needs Wasmtime's shared library (AMBI_WASMTIME names it) and libsodium (AMBI_SODIUM), loaded when a host is made.
  *    Without them ambi_pack_host_create says so, and the rest of ambi works.
@@ -47,14 +48,15 @@ typedef struct {
   size_t allowed_count;
   const char
       *state; /* a file that remembers the newest version of each pack ever activated; NULL: this host's memory */
-  /* Told about each check, in order, passed or failed; and each time the switch below is made use of. */
+  /* Told about each check, in order, passed or failed; each kernel that cannot be used, also where its fallback is;
+   * and each time the switch below is made use of. It may call functions of this header. */
   void (*report)(void *context, const char *check, int passed, const char *sentence);
   void *report_context;
   int insecure_accept_unsigned_packs_for_development; /* needs `report`: nobody shall do this unknowingly */
 } ambi_pack_options;
 
 AMBI_API ambi_status ambi_pack_host_create(const ambi_pack_options *o, ambi_pack_host **out);
-AMBI_API void ambi_pack_host_destroy(ambi_pack_host *host); /* after its packs, kernels and calls */
+AMBI_API void ambi_pack_host_destroy(ambi_pack_host *host); /* after its packs, kernels, leases and calls */
 
 /* ---- packs ------------------------------------------------------------------------------------------------------- */
 AMBI_API ambi_status ambi_pack_open(ambi_pack_host *host, const char *folder, ambi_pack **out);
@@ -99,15 +101,17 @@ typedef struct {
   ambi_pass pass;
   void *at[AMBI_PACK_REGIONS]; /* scratch is copied in and out, out only out, the others only in */
   size_t bytes[AMBI_PACK_REGIONS];
+  /* A fresh instance begins within it too. Filling or copying memory is not interrupted: at most one such step more. */
   uint32_t ticks; /* deadline in milliseconds, at most that of the manifest; 0: that of the manifest */
-  int32_t code;   /* set: what the kernel returned                                                  */
+  int32_t code;   /* set: what the kernel returned; -1: it did not                                  */
   void *lease;    /* set by ambi_pack_lease                                                         */
 } ambi_pack_call;
 
 AMBI_API ambi_status ambi_pack_run(ambi_pack_kernel *k, ambi_pack_call *call);
 
 /* Buffers without copies: points call->at into the linear memory of one instance, with room for call->bytes, until it
- * is returned. A run that ends the instance takes them away: call->at is then all NULL. */
+ * is returned. A run that ends the instance takes them away: call->at is then all NULL. A lease is of its kernel alone:
+ * another, also that of a pack swapped in, refuses it, and returned it goes to its own. It keeps its pack in memory. */
 AMBI_API ambi_status ambi_pack_lease(ambi_pack_kernel *k, ambi_pack_call *call);
 AMBI_API void ambi_pack_return(ambi_pack_kernel *k, ambi_pack_call *call);
 

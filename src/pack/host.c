@@ -1,15 +1,17 @@
 /* host.c -- a host: its engine, the ticker of deadlines, packs and which of them is active. */
+#include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "pack/pack.h"
 
-enum { STACK_BYTES = 512 << 10, TICK_NS = 1000000, PATIENCE = 200 }; /* ticks without a call before the ticker sleeps */
+enum { TICK_NS = 1000000, PATIENCE = 200 }; /* ticks without a call before the ticker sleeps */
 
 /* ---- the ticker
  * ------------------------------------------------------------------------------------------------------------ */
-static int64_t ticks_now(void) {
+int64_t ticks_now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return ((int64_t)t.tv_sec * 1000000000 + t.tv_nsec) / TICK_NS;
@@ -19,7 +21,8 @@ static int64_t ticks_now(void) {
 static bool sleep_until_called(ticker *t) {
   pthread_mutex_lock(&t->lock);
   atomic_store(&t->asleep, true);
-  while (atomic_load(&t->calls) == 0 && !t->stop) pthread_cond_wait(&t->wake, &t->lock);
+  if (atomic_load(&t->calls) == 0)
+    while (atomic_load(&t->asleep) && !t->stop) pthread_cond_wait(&t->wake, &t->lock);
   atomic_store(&t->asleep, false);
   bool go_on = !t->stop;
   pthread_mutex_unlock(&t->lock);
@@ -31,22 +34,37 @@ static void *tick(void *context) {
   ambi_pack_host *h = context;
   const struct timespec pause = {0, TICK_NS};
   while (sleep_until_called(&h->ticker)) {
-    int64_t last = ticks_now();
     for (int quiet = 0; quiet < PATIENCE; quiet++) {
       nanosleep(&pause, NULL);
-      for (int64_t now = ticks_now(); last < now; last++) h->w.wasmtime_engine_increment_epoch(h->engine);
+      for (int64_t now = ticks_now(); atomic_load(&h->ticker.last) < now; atomic_fetch_add(&h->ticker.last, 1))
+        h->w.wasmtime_engine_increment_epoch(h->engine);
       if (atomic_load(&h->ticker.calls)) quiet = 0;
     }
   }
   return NULL;
 }
 
+/* Whoever wakes the ticker says from when on it counts: the time it slept is no time of any call. */
 void ticker_begin(ambi_pack_host *h) {
-  atomic_fetch_add(&h->ticker.calls, 1);
-  if (!atomic_load(&h->ticker.asleep)) return;
-  pthread_mutex_lock(&h->ticker.lock);
-  pthread_cond_signal(&h->ticker.wake);
-  pthread_mutex_unlock(&h->ticker.lock);
+  ticker *t = &h->ticker;
+  atomic_fetch_add(&t->calls, 1);
+  if (!atomic_load(&t->asleep)) return;
+  pthread_mutex_lock(&t->lock);
+  if (atomic_load(&t->asleep)) {
+    atomic_store(&t->last, ticks_now());
+    atomic_store(&t->asleep, false);
+    pthread_cond_signal(&t->wake);
+  }
+  pthread_mutex_unlock(&t->lock);
+}
+
+/* A ticker that is late will make up for it: those epochs are none of this call's. Again if it did just now. */
+void ticker_limit(ambi_pack_host *h, wasmtime_context *c, uint32_t ticks) {
+  int64_t end = ticks_now() + ticks, last;
+  do {
+    last = atomic_load(&h->ticker.last);
+    h->w.wasmtime_context_set_epoch_deadline(c, end > last ? (uint64_t)(end - last) + 1 : 1);
+  } while (atomic_load(&h->ticker.last) != last);
 }
 
 void ticker_end(ambi_pack_host *h) { atomic_fetch_sub(&h->ticker.calls, 1); }
@@ -96,27 +114,56 @@ static void free_options(ambi_pack_options *o) {
   free((void *)(uintptr_t)o->state);
 }
 
+/* What no module of the ABI needs, and less code of the engine to trust. Older ones know not all of these. */
+static void switch_off(const wasmtime_api *w, wasm_config *c) {
+  static const char *const proposals[] = {"threads",           "memory64",
+                                          "multi_memory",      "gc",
+                                          "exceptions",        "function_references",
+                                          "tail_call",         "stack_switching",
+                                          "relaxed_simd",      "wide_arithmetic",
+                                          "custom_page_sizes", "component_model"};
+  char name[80];
+  void (*set)(wasm_config *, bool);
+  for (size_t i = 0; i < sizeof proposals / sizeof *proposals; i++) {
+    snprintf(name, sizeof name, "wasmtime_config_wasm_%s_set", proposals[i]);
+    *(void **)(void *)&set = dlsym(w->library, name);
+    if (set) set(c, false);
+  }
+}
+
 static ambi_status start_engine(ambi_pack_host *h) {
   const wasmtime_api *w = &h->w;
   wasm_config *c = w->wasm_config_new();
   if (!c) return fail(AMBI_NO_MEMORY, "no memory for a host of kernel packs");
   w->wasmtime_config_epoch_interruption_set(c, true);
   w->wasmtime_config_max_wasm_stack_set(c, STACK_BYTES);
-  w->wasmtime_config_wasm_threads_set(c, false);
-  w->wasmtime_config_wasm_memory64_set(c, false);
-  w->wasmtime_config_wasm_multi_memory_set(c, false);
+  switch_off(w, c);
   w->wasmtime_config_parallel_compilation_set(c, false); /* no threads but the ticker */
   h->engine = w->wasm_engine_new_with_config(c);
   if (!h->engine) return fail(AMBI_NO_MEMORY, "no memory for a host of kernel packs");
+  atomic_store(&h->ticker.last, ticks_now());
   h->ticker.started = pthread_create(&h->ticker.thread, NULL, tick, h) == 0;
   return h->ticker.started ? AMBI_OK : fail(AMBI_NO_MEMORY, "the ticker of deadlines could not be started");
+}
+
+static ambi_status check_options(const ambi_pack_options *o) {
+  const char *missing = o->trusted_count && !o->trusted   ? "trusted"
+                        : o->revoked_count && !o->revoked ? "revoked"
+                        : o->allowed_count && !o->allowed ? "allowed"
+                                                          : NULL;
+  if (missing) return fail(AMBI_INVALID, "ambi_pack_host_create: %s is NULL, and its count is not 0", missing);
+  for (size_t i = 0; i < o->allowed_count; i++)
+    if (!o->allowed[i].id || !o->allowed[i].hash)
+      return fail(AMBI_INVALID, "ambi_pack_host_create: allowed[%zu] has no %s", i, o->allowed[i].id ? "hash" : "id");
+  if (o->insecure_accept_unsigned_packs_for_development && !o->report)
+    return fail(AMBI_INVALID, "insecure_accept_unsigned_packs_for_development: needs a report function");
+  return AMBI_OK;
 }
 
 ambi_status ambi_pack_host_create(const ambi_pack_options *o, ambi_pack_host **out) {
   if (out) *out = NULL;
   if (!o || !out) return fail(AMBI_INVALID, "ambi_pack_host_create: %s is NULL", o ? "out" : "o");
-  if (o->insecure_accept_unsigned_packs_for_development && !o->report)
-    return fail(AMBI_INVALID, "insecure_accept_unsigned_packs_for_development: needs a report function");
+  TRY(check_options(o));
   ambi_pack_host *h = calloc(1, sizeof *h);
   if (!h) return fail(AMBI_NO_MEMORY, "no memory for a host of kernel packs");
   pthread_mutex_init(&h->lock, NULL);
@@ -223,6 +270,16 @@ static ambi_pack_kernel *kernel_named(ambi_pack *p, const char *id) {
   return m ? &p->kernels[m - p->m.kernels] : NULL;
 }
 
+/* A kernel that cannot be used is told of, even where another steps in for it. */
+static ambi_status load_and_tell(ambi_pack_kernel *k) {
+  char why[MOST_SENTENCE];
+  ambi_status s = kernel_load(k);
+  if (s == AMBI_OK) return s;
+  snprintf(why, sizeof why, "%s", ambi_error());
+  trust_tell(k->pack->host, "kernel", false, why);
+  return fail(s, "%s", why);
+}
+
 /* The kernel, or the one it falls back to, or that one's: each at most once, so that a ring of them ends. */
 ambi_status ambi_pack_kernel_open(ambi_pack *p, const char *id, ambi_pack_kernel **out) {
   if (out) *out = NULL;
@@ -231,7 +288,7 @@ ambi_status ambi_pack_kernel_open(ambi_pack *p, const char *id, ambi_pack_kernel
   ambi_status s = fail(AMBI_INVALID, "the pack %s has no kernel %.64s", p->m.name, id);
   for (int hops = 0; id && hops <= p->m.count; hops++) {
     ambi_pack_kernel *k = kernel_named(p, id);
-    if (k) s = kernel_load(k);
+    if (k) s = load_and_tell(k);
     if (k && s == AMBI_OK) {
       atomic_fetch_add(&p->users, 1);
       *out = k;
@@ -257,8 +314,9 @@ ambi_status ambi_pack_swap(ambi_pack_host *h, ambi_pack *p) {
     ambi_pack_kernel_close(k);
   }
   ambi_pack *old = NULL;
+  char why[MOST_SENTENCE] = "";
   pthread_mutex_lock(&h->lock);
-  ambi_status s = trust_activate(h, &p->m);
+  ambi_status s = trust_activate(h, &p->m, why);
   if (s == AMBI_OK) {
     old = h->previous;
     h->previous = h->active;
@@ -267,7 +325,7 @@ ambi_status ambi_pack_swap(ambi_pack_host *h, ambi_pack *p) {
   }
   pthread_mutex_unlock(&h->lock);
   if (old) pack_release(old);
-  return s;
+  return *why ? trust_tell(h, "downgrade", false, why) : s;
 }
 
 ambi_status ambi_pack_rollback(ambi_pack_host *h) {

@@ -18,16 +18,15 @@ void instance_free(ambi_pack_host *h, instance *i) {
   free(i);
 }
 
-/* f(a, b) -> *code. A deadline of n ticks passes between n and n + 1 of them. */
+/* f(a, b) -> *code, or -1 where it did not return. */
 static ambi_status call_function(const ambi_pack_kernel *k, instance *i, const wasmtime_extern *f, const char *name,
-                                 int32_t a, int32_t b, uint32_t ticks, int32_t *code) {
+                                 int32_t a, int32_t b, int32_t *code) {
   const wasmtime_api *w = &k->pack->host->w;
   wasmtime_value v[2] = {{.i32 = a}, {.i32 = b}};
   wasm_trap *trap = NULL;
   char what[MOST_TEXT + 40];
-  w->wasmtime_context_set_epoch_deadline(i->context, (uint64_t)ticks + 1);
   wasmtime_error *e = w->wasmtime_func_call_unchecked(i->context, f->of, v, 2, &trap);
-  *code = v[0].i32;
+  *code = e || trap ? -1 : v[0].i32;
   if (!e && !trap) return AMBI_OK;
   snprintf(what, sizeof what, "%s: %s", k->m->id, name);
   return wasmtime_failed(w, AMBI_DEVICE_LOST, what, e, trap);
@@ -38,7 +37,7 @@ static bool get_export(const wasmtime_api *w, instance *i, const wasmtime_instan
   return w->wasmtime_instance_export_get(i->context, of, name, strlen(name), out);
 }
 
-static ambi_status start(ambi_pack_kernel *k, instance *i) {
+static ambi_status start(ambi_pack_kernel *k, uint32_t ticks, instance *i) {
   ambi_pack_host *h = k->pack->host;
   const wasmtime_api *w = &h->w;
   wasmtime_instance in;
@@ -49,22 +48,25 @@ static ambi_status start(ambi_pack_kernel *k, instance *i) {
   if (!i->store) return fail(AMBI_NO_MEMORY, "%s: no memory for an instance", k->m->id);
   i->context = w->wasmtime_store_context(i->store);
   w->wasmtime_store_limiter(i->store, (int64_t)k->m->pages * WASM_PAGE, k->m->table, 1, 8, 1);
-  w->wasmtime_context_set_epoch_deadline(i->context, (uint64_t)k->m->ticks + 1);
+  ticker_limit(h, i->context, ticks);
   wasmtime_error *e = w->wasmtime_instance_new(i->context, k->code->module, NULL, 0, &in, &trap);
   if (e || trap) return wasmtime_failed(w, trap ? AMBI_DEVICE_LOST : AMBI_DENIED, k->m->id, e, trap);
   bool all = get_export(w, i, &in, "memory", &i->memory) && get_export(w, i, &in, k->m->entry, &i->forward) &&
              get_export(w, i, &in, "kernel_init", &init);
   if (k->code->has_backward) all = all && get_export(w, i, &in, "kernel_backward", &i->backward);
   if (!all) return fail(AMBI_DENIED, "%s: an export of the ABI is missing", k->m->id);
-  TRY(call_function(k, i, &init, "kernel_init", 0, 0, k->m->ticks, &code));
+  TRY(call_function(k, i, &init, "kernel_init", 0, 0, &code));
   return code == 0 ? AMBI_OK : fail(AMBI_DENIED, "%s: kernel_init returned %d", k->m->id, code);
 }
 
-ambi_status instance_new(ambi_pack_kernel *k, instance **out) {
+ambi_status instance_new(ambi_pack_kernel *k, uint32_t ticks, instance **out) {
   instance *i = calloc(1, sizeof *i);
+  int64_t begin = ticks_now();
   *out = NULL;
   if (!i) return fail(AMBI_NO_MEMORY, "%s: no memory for an instance", k->m->id);
-  ambi_status s = start(k, i);
+  i->kernel = k;
+  ambi_status s = start(k, ticks, i);
+  i->spent = (uint32_t)(ticks_now() - begin);
   if (s == AMBI_OK)
     *out = i;
   else
@@ -161,15 +163,21 @@ static ambi_status returned(const ambi_pack_kernel *k, const ambi_pack_call *cal
               known ? codes[call->code].name : "which is none of the ABI's codes");
 }
 
+uint32_t ticks_of(const ambi_pack_kernel *k, const ambi_pack_call *call) {
+  return call->ticks && call->ticks < k->m->ticks ? call->ticks : k->m->ticks;
+}
+
 ambi_status instance_call(ambi_pack_kernel *k, instance *i, ambi_pack_call *call, bool *alive) {
   bool back = call->pass == AMBI_BACKWARD;
-  uint32_t ticks = call->ticks && call->ticks < k->m->ticks ? call->ticks : k->m->ticks;
+  uint32_t ticks = ticks_of(k, call);
   *alive = true;
   call->code = 5;
   if (back && !k->code->has_backward) return returned(k, call);
   describe(k->pack->host, i, call);
+  ticker_limit(k->pack->host, i->context, ticks > i->spent ? ticks - i->spent : 0);
+  i->spent = 0;
   ambi_status s = call_function(k, i, back ? &i->backward : &i->forward, back ? "kernel_backward" : k->m->entry,
-                                (int32_t)(uint32_t)i->base, 0, ticks, &call->code);
+                                (int32_t)(uint32_t)i->base, 0, &call->code);
   *alive = s == AMBI_OK && call->code != 4; /* a refused growth ends it too */
   return s == AMBI_OK ? returned(k, call) : s;
 }

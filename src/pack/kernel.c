@@ -8,13 +8,13 @@
 
 /* ---- instances
  * ---------------------------------------------------------------------------------------------------------- */
-static ambi_status take_instance(ambi_pack_kernel *k, instance **out) {
+static ambi_status take_instance(ambi_pack_kernel *k, uint32_t ticks, instance **out) {
   pthread_mutex_lock(&k->lock);
   instance *i = k->idle;
   if (i) k->idle = i->next, k->waiting--;
   pthread_mutex_unlock(&k->lock);
   *out = i;
-  return i ? AMBI_OK : instance_new(k, out);
+  return i ? AMBI_OK : instance_new(k, ticks, out);
 }
 
 static void give_instance(ambi_pack_kernel *k, instance *i) {
@@ -27,14 +27,14 @@ static void give_instance(ambi_pack_kernel *k, instance *i) {
 
 /* An instance with room for the call: one that has grown for others and cannot grow further is replaced. */
 static ambi_status take_room(ambi_pack_kernel *k, const ambi_pack_call *call, instance **out) {
-  TRY(take_instance(k, out));
+  TRY(take_instance(k, ticks_of(k, call), out));
   ambi_status s = instance_place(k, *out, call->bytes);
   if (s == AMBI_OK) return s;
   bool used = (*out)->room > 0;
   instance_free(k->pack->host, *out);
   *out = NULL;
   if (!used) return s;
-  TRY(instance_new(k, out));
+  TRY(instance_new(k, ticks_of(k, call), out));
   s = instance_place(k, *out, call->bytes);
   if (s != AMBI_OK) instance_free(k->pack->host, *out), *out = NULL;
   return s;
@@ -82,6 +82,7 @@ static void point(ambi_pack_kernel *k, ambi_pack_call *call) {
 static ambi_status run_leased(ambi_pack_kernel *k, ambi_pack_call *call) {
   instance *i = call->lease;
   bool alive;
+  if (i->kernel != k) return fail(AMBI_INVALID, "%s: the lease is one of another kernel or pack", k->m->id);
   for (int r = 0; r < AMBI_PACK_REGIONS; r++)
     if (call->bytes[r] > i->bytes[r])
       return fail(AMBI_INVALID, "%s: region %d: %zu bytes, but %zu were leased", k->m->id, r, call->bytes[r],
@@ -91,15 +92,19 @@ static ambi_status run_leased(ambi_pack_kernel *k, ambi_pack_call *call) {
     instance_free(k->pack->host, i);
     call->lease = NULL;
     point(k, call);
+    pack_release(k->pack); /* k may be gone now */
   }
   return s;
 }
 
 ambi_status ambi_pack_run(ambi_pack_kernel *k, ambi_pack_call *call) {
   TRY(check_call(k, call));
-  ticker_begin(k->pack->host);
+  call->code = -1;
+  TRY(stack_check(k->m->id));
+  ambi_pack_host *h = k->pack->host;
+  ticker_begin(h);
   ambi_status s = (call->lease ? run_leased : run_copied)(k, call);
-  ticker_end(k->pack->host);
+  ticker_end(h);
   return s;
 }
 
@@ -107,20 +112,27 @@ ambi_status ambi_pack_lease(ambi_pack_kernel *k, ambi_pack_call *call) {
   instance *i;
   TRY(check_call(k, call));
   if (call->lease) return fail(AMBI_INVALID, "%s: the call has a lease already", k->m->id);
+  TRY(stack_check(k->m->id));
   ticker_begin(k->pack->host);
   ambi_status s = take_room(k, call, &i);
   ticker_end(k->pack->host);
   TRY(s);
+  atomic_fetch_add(&k->pack->users, 1); /* until it is returned */
+  i->spent = 0;
   call->lease = i;
   point(k, call);
   return AMBI_OK;
 }
 
 void ambi_pack_return(ambi_pack_kernel *k, ambi_pack_call *call) {
-  if (!k || !call || !call->lease) return;
-  give_instance(k, call->lease);
+  (void)k; /* the lease knows its own */
+  if (!call || !call->lease) return;
+  instance *i = call->lease;
+  ambi_pack *p = i->kernel->pack;
+  give_instance(i->kernel, i);
   call->lease = NULL;
   memset(call->at, 0, sizeof call->at);
+  pack_release(p);
 }
 
 /* ---- self-tests: {"pass", "params", "a", "b", "out", "scratch", "weight", "tolerance"}
@@ -219,7 +231,7 @@ static ambi_status self_test(ambi_pack_kernel *k) {
   for (const json_value *t = k->m->self_test ? k->m->self_test->child : NULL; t; t = t->next)
     TRY(run_trial(k, t, number++));
   if (number) return AMBI_OK;
-  TRY(take_instance(k, &i)); /* at least it begins */
+  TRY(take_instance(k, k->m->ticks, &i)); /* at least it begins */
   give_instance(k, i);
   return AMBI_OK;
 }
@@ -231,6 +243,7 @@ ambi_status kernel_load(ambi_pack_kernel *k) {
   bool ready = k->tested;
   pthread_mutex_unlock(&k->lock);
   if (ready) return AMBI_OK;
+  TRY(stack_check(k->m->id));
   compiled *code;
   TRY(code_get(p->host, k->m, p->bytes[index], p->sizes[index], &code));
   pthread_mutex_lock(&k->lock);

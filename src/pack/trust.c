@@ -1,9 +1,14 @@
 /* trust.c -- everything that is checked before a byte of a module is compiled. Each check is reported by name. */
+#define _DEFAULT_SOURCE
+#include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "../util/files.h"
 #include "pack/pack.h"
@@ -13,30 +18,28 @@ static void say(const ambi_pack_host *h, const char *check, bool passed, const c
   if (h->o.report) h->o.report(h->o.report_context, check, passed, sentence);
 }
 
-/* Tells of a check; what did not pass is refused. */
+ambi_status trust_tell(const ambi_pack_host *h, const char *check, bool passed, const char *sentence) {
+  say(h, check, passed, sentence);
+  return passed ? AMBI_OK : fail(AMBI_DENIED, "refused by %s: %s", check, sentence);
+}
+
 __attribute__((format(printf, 4, 5))) static ambi_status told(const ambi_pack_host *h, const char *check, bool passed,
                                                               const char *format, ...) {
-  char sentence[400];
+  char sentence[MOST_SENTENCE];
   va_list args;
   va_start(args, format);
   vsnprintf(sentence, sizeof sentence, format, args);
   va_end(args);
-  say(h, check, passed, sentence);
-  return passed ? AMBI_OK : fail(AMBI_DENIED, "refused by %s: %s", check, sentence);
+  return trust_tell(h, check, passed, sentence);
 }
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 /* A plain file of the pack, whole; NULL: refused. */
 static char *take_file(const ambi_pack_host *h, const char *folder, const char *name, size_t most, size_t *bytes) {
   char path[4096], err[300] = "the path is too long";
-  struct stat st;
   char *data = NULL;
-  if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, name) < sizeof path) {
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
-      snprintf(err, sizeof err, "%.200s is not a file", name);
-    else
-      data = file_read(path, most, bytes, err, sizeof err);
-  }
+  if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, name) < sizeof path)
+    data = file_read_plain(path, most, bytes, err, sizeof err);
   if (!data) told(h, "files", false, "%s", err);
   return data;
 }
@@ -75,6 +78,113 @@ static ambi_status check_signature(const ambi_pack_host *h, const char *text, si
   return told(h, "revoked keys", true, "that key is none of the %zu revoked", h->o.revoked_count);
 }
 
+/* ---- what was activated, in a file: {"name": "1.2.3"}
+ * ---------------------------------------------------------------------- */
+static activated *name_of(const ambi_pack_host *h, const char *name) {
+  for (int i = 0; i < h->named; i++)
+    if (strcmp(h->names[i].name, name) == 0) return &h->names[i];
+  return NULL;
+}
+
+/* The newer of what is known and this version; false: there is no room for one more name. */
+static bool remember(ambi_pack_host *h, const char *name, pack_version v) {
+  activated *a = name_of(h, name);
+  if (!a) {
+    if (h->named == MOST_NAMES) return false;
+    a = &h->names[h->named++];
+    snprintf(a->name, sizeof a->name, "%s", name);
+    a->version = v;
+  }
+  if (version_compare(v, a->version) > 0) a->version = v;
+  return true;
+}
+
+static ambi_status take_names(ambi_pack_host *h, const json_value *root) {
+  if (root->type != JSON_OBJECT) return fail(AMBI_DENIED, "%s: expected an object", h->o.state);
+  for (const json_value *v = root->child; v; v = v->next) {
+    pack_version version;
+    const char *text = json_text(v);
+    bool good = v->key_length <= MOST_TEXT && text && version_parse(text, &version);
+    if (!good || !remember(h, v->key, version))
+      return fail(AMBI_DENIED, "%s: expected names of packs and their versions", h->o.state);
+  }
+  return AMBI_OK;
+}
+
+/* What other hosts activated meanwhile. A file that is there and cannot be read is no reason to forget what it said. */
+static ambi_status refresh_names(ambi_pack_host *h) {
+  struct stat st;
+  char err[300];
+  size_t bytes = 0;
+  if (!h->o.state || (stat(h->o.state, &st) != 0 && errno == ENOENT)) return AMBI_OK;
+  char *text = file_read_plain(h->o.state, 1 << 20, &bytes, err, sizeof err);
+  json_doc *doc = text ? json_parse(text, bytes, err, sizeof err) : NULL;
+  ambi_status s = doc ? take_names(h, json_root(doc)) : fail(AMBI_DENIED, "the state of kernel packs: %s", err);
+  json_free(doc);
+  free(text);
+  return s;
+}
+
+ambi_status trust_load_names(ambi_pack_host *h) {
+  h->names = calloc(MOST_NAMES, sizeof *h->names);
+  return h->names ? refresh_names(h) : fail(AMBI_NO_MEMORY, "no memory for a host of kernel packs");
+}
+
+static ambi_status save_names(const ambi_pack_host *h) {
+  char err[300];
+  file_draft f;
+  if (!file_begin(&f, h->o.state, err, sizeof err)) return fail(AMBI_DENIED, "the state of kernel packs: %s", err);
+  for (int i = 0; i < h->named; i++) {
+    const uint32_t *v = h->names[i].version.part;
+    fprintf(f.to, "%s\n  \"%s\": \"%u.%u.%u\"", i ? "," : "{", h->names[i].name, v[0], v[1], v[2]);
+  }
+  fprintf(f.to, "\n}\n");
+  if (file_commit(&f, err, sizeof err)) return AMBI_OK;
+  file_cancel(&f);
+  return fail(AMBI_DENIED, "the state of kernel packs: %s", err);
+}
+
+/* Held while the file is read, compared and replaced: of two hosts at once neither forgets what the other did. */
+static ambi_status lock_state(const ambi_pack_host *h, int *fd) {
+  char path[4096];
+  int n = snprintf(path, sizeof path, "%s.lock", h->o.state);
+  *fd = n > 0 && (size_t)n < sizeof path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666) : -1;
+  int locked = -1;
+  while (*fd >= 0 && (locked = flock(*fd, LOCK_EX)) != 0 && errno == EINTR) continue;
+  if (locked == 0) return AMBI_OK;
+  const char *why = strerror(errno);
+  if (*fd >= 0) close(*fd);
+  return fail(AMBI_DENIED, "the state of kernel packs: %.200s.lock: %s", h->o.state, why);
+}
+
+static ambi_status advance(ambi_pack_host *h, const manifest *m, char why[MOST_SENTENCE]) {
+  TRY(refresh_names(h));
+  const activated *a = name_of(h, m->name);
+  int order = a ? version_compare(m->version, a->version) : 1;
+  if (order < 0) {
+    snprintf(why, MOST_SENTENCE, "a newer %.150s than %s was activated before", m->name, m->version_text);
+    return AMBI_DENIED;
+  }
+  if (order == 0) return AMBI_OK;
+  activated before = a ? *a : (activated){.name = ""};
+  if (!remember(h, m->name, m->version)) return fail(AMBI_DENIED, "more than %d names of packs", MOST_NAMES);
+  ambi_status s = h->o.state ? save_names(h) : AMBI_OK;
+  if (s == AMBI_OK) return s;
+  if (before.name[0])
+    *name_of(h, m->name) = before;
+  else
+    h->named--; /* it was the last */
+  return s;
+}
+
+ambi_status trust_activate(ambi_pack_host *h, const manifest *m, char why[MOST_SENTENCE]) {
+  int fd = -1;
+  if (h->o.state) TRY(lock_state(h, &fd));
+  ambi_status s = advance(h, m, why);
+  if (fd >= 0) close(fd);
+  return s;
+}
+
 /* ---- versions ------------------------------------------------------------------------------------------------------
  */
 static ambi_status check_runtime(const ambi_pack_host *h, const manifest *m) {
@@ -86,17 +196,17 @@ static ambi_status check_runtime(const ambi_pack_host *h, const manifest *m) {
               min[2], max[0], max[1], max[2], is[0], is[1], is[2]);
 }
 
-static activated *name_of(const ambi_pack_host *h, const char *name) {
-  for (int i = 0; i < h->named; i++)
-    if (strcmp(h->names[i].name, name) == 0) return &h->names[i];
-  return NULL;
-}
-
 static ambi_status check_downgrade(ambi_pack_host *h, const manifest *m) {
   pthread_mutex_lock(&h->lock);
+  ambi_status s = refresh_names(h);
   const activated *known = name_of(h, m->name);
   pack_version newest = known ? known->version : (pack_version){{0}};
   pthread_mutex_unlock(&h->lock);
+  if (s != AMBI_OK) {
+    char why[MOST_SENTENCE];
+    snprintf(why, sizeof why, "%s", ambi_error());
+    return told(h, "downgrade", false, "%s", why);
+  }
   const uint32_t *n = newest.part;
   if (!known) return told(h, "downgrade", true, "no version of %s was activated before", m->name);
   bool fine = version_compare(m->version, newest) >= 0;
@@ -159,69 +269,4 @@ ambi_status trust_verify(ambi_pack_host *h, const char *folder, ambi_pack *p) {
   TRY(check_downgrade(h, &p->m));
   for (int i = 0; i < p->m.count; i++) TRY(check_module(h, folder, p, i));
   return AMBI_OK;
-}
-
-/* ---- what was activated, in a file: {"name": "1.2.3"}
- * ---------------------------------------------------------------------- */
-static ambi_status take_names(ambi_pack_host *h, const json_value *root) {
-  if (root->type != JSON_OBJECT) return fail(AMBI_DENIED, "%s: expected an object", h->o.state);
-  for (const json_value *v = root->child; v; v = v->next) {
-    activated *a = &h->names[h->named];
-    const char *version = json_text(v);
-    if (h->named == MOST_NAMES || v->key_length > MOST_TEXT || !version || !version_parse(version, &a->version))
-      return fail(AMBI_DENIED, "%s: expected names of packs and their versions", h->o.state);
-    snprintf(a->name, sizeof a->name, "%s", v->key);
-    h->named++;
-  }
-  return AMBI_OK;
-}
-
-/* A file that is there and cannot be read is no reason to forget what it said. */
-ambi_status trust_load_names(ambi_pack_host *h) {
-  struct stat st;
-  char err[300];
-  size_t bytes = 0;
-  h->names = calloc(MOST_NAMES, sizeof *h->names);
-  if (!h->names) return fail(AMBI_NO_MEMORY, "no memory for a host of kernel packs");
-  if (!h->o.state || stat(h->o.state, &st) != 0) return AMBI_OK;
-  char *text = file_read(h->o.state, 1 << 20, &bytes, err, sizeof err);
-  json_doc *doc = text ? json_parse(text, bytes, err, sizeof err) : NULL;
-  ambi_status s = doc ? take_names(h, json_root(doc)) : fail(AMBI_DENIED, "the state of kernel packs: %s", err);
-  json_free(doc);
-  free(text);
-  return s;
-}
-
-static ambi_status save_names(const ambi_pack_host *h) {
-  char err[300];
-  file_draft f;
-  if (!file_begin(&f, h->o.state, err, sizeof err)) return fail(AMBI_DENIED, "the state of kernel packs: %s", err);
-  for (int i = 0; i < h->named; i++) {
-    const uint32_t *v = h->names[i].version.part;
-    fprintf(f.to, "%s\n  \"%s\": \"%u.%u.%u\"", i ? "," : "{", h->names[i].name, v[0], v[1], v[2]);
-  }
-  fprintf(f.to, "\n}\n");
-  if (file_commit(&f, err, sizeof err)) return AMBI_OK;
-  file_cancel(&f);
-  return fail(AMBI_DENIED, "the state of kernel packs: %s", err);
-}
-
-ambi_status trust_activate(ambi_pack_host *h, const manifest *m) {
-  activated *a = name_of(h, m->name);
-  if (a && version_compare(m->version, a->version) < 0)
-    return told(h, "downgrade", false, "a newer %s than %s was activated before", m->name, m->version_text);
-  if (a && version_compare(m->version, a->version) == 0) return AMBI_OK;
-  if (!a && h->named == MOST_NAMES) return fail(AMBI_DENIED, "more than %d names of packs", MOST_NAMES);
-  activated before = a ? *a : (activated){.name = ""};
-  if (!a) a = &h->names[h->named++];
-  snprintf(a->name, sizeof a->name, "%s", m->name);
-  a->version = m->version;
-  if (!h->o.state) return AMBI_OK;
-  ambi_status s = save_names(h);
-  if (s == AMBI_OK) return s;
-  if (before.name[0])
-    *a = before;
-  else
-    h->named--;
-  return s;
 }

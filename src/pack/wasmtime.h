@@ -49,9 +49,6 @@ enum { TRAP_INTERRUPT = 10 };
   X(void, wasm_engine_delete, (wasm_engine *))                                                                         \
   X(void, wasmtime_config_epoch_interruption_set, (wasm_config *, bool))                                               \
   X(void, wasmtime_config_max_wasm_stack_set, (wasm_config *, size_t))                                                 \
-  X(void, wasmtime_config_wasm_threads_set, (wasm_config *, bool))                                                     \
-  X(void, wasmtime_config_wasm_memory64_set, (wasm_config *, bool))                                                    \
-  X(void, wasmtime_config_wasm_multi_memory_set, (wasm_config *, bool))                                                \
   X(void, wasmtime_config_parallel_compilation_set, (wasm_config *, bool))                                             \
   X(void, wasmtime_engine_increment_epoch, (wasm_engine *))                                                            \
   X(wasmtime_error *, wasmtime_module_new, (wasm_engine *, const uint8_t *, size_t, wasmtime_module **))               \

@@ -166,6 +166,7 @@ EXPORT(kernel_backward)(uint32_t descriptor_at) { return run(descriptor_at, AMBI
 EXPORT(kernel_init)(uint32_t params_at, uint32_t params_size) {
   static call c;
   if (params_size == 0) return DONE; /* every call brings its own */
+  memset(&c, 0, sizeof c);           /* no words of longer params before */
   CHECK(take_params(&c, params_at, params_size));
   memcpy(initial.params, c.params, sizeof initial.params);
   initial.words = c.words;

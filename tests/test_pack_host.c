@@ -1,0 +1,359 @@
+/* test_pack_host.c -- what a host promises around calls: stacks, deadlines, leases, what it remembers and what it
+ * tells. Needs Wasmtime and libsodium. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../cli/pack.h"
+#include "../cli/pack_forge.h"
+#include "../util/files.h"
+#include "test.h"
+
+#define MEMORY "(memory (export \"memory\") 1) "
+
+static char root[64];
+static uint8_t secret[32], key[1][32];
+static ambi_pack_host *host;
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* The ticker's pause of a millisecond, so long as a busy machine may make it. */
+static int late_ms;
+int nanosleep(const struct timespec *pause, struct timespec *left) {
+  struct timespec late = {0, late_ms * 1000000L};
+  return (int)syscall(SYS_nanosleep, late_ms && pause->tv_nsec == 1000000 ? &late : pause, left);
+}
+
+/* ---- packs of one kernel, k
+ * --------------------------------------------------------------------------------------------- */
+static const char *path_of(const char *name) {
+  static char path[256];
+  snprintf(path, sizeof path, "%s/%s", root, name);
+  return path;
+}
+
+static ambi_pack *open_pack(ambi_pack_host *h, const char *name, const char *version, const char *definitions,
+                            const char *body, const char *more) {
+  size_t bytes = 0;
+  void *wasm = forge_kernel(definitions, body, &bytes);
+  forged_kernel k = {"k", wasm, bytes, more};
+  forged_pack p = {name, version, &k, 1, secret, NULL};
+  ambi_pack *pack = NULL;
+  if (CHECK(wasm && forge_pack(path_of(name), &p), "%s cannot be made", name)) ambi_pack_open(h, path_of(name), &pack);
+  free(wasm);
+  return pack;
+}
+
+static ambi_pack_kernel *open_kernel(const char *name, const char *definitions, const char *body, const char *more) {
+  ambi_pack *p = open_pack(host, name, "1.0.0", definitions, body, more);
+  ambi_pack_kernel *k = NULL;
+  CHECK(p && ambi_pack_kernel_open(p, "k", &k) == AMBI_OK, "%s: %s", name, ambi_error());
+  ambi_pack_close(p);
+  return k;
+}
+
+/* ---- stacks
+ * ------------------------------------------------------------------------------------------------------------- */
+typedef struct {
+  ambi_pack_kernel *k;
+  ambi_status ran, leased;
+  char why[300];
+} on_thread;
+
+static void *recurse(void *context) {
+  on_thread *t = context;
+  ambi_pack_call call = {.pass = AMBI_FORWARD}, lease = call;
+  t->leased = ambi_pack_lease(t->k, &lease);
+  ambi_pack_return(t->k, &lease);
+  t->ran = ambi_pack_run(t->k, &call);
+  snprintf(t->why, sizeof t->why, "%s", ambi_error());
+  return NULL;
+}
+
+/* Recursion without end, on threads of little stack: the module is stopped or refused, the process lives. */
+static void test_stacks(void) {
+  static const struct {
+    int kib;
+    ambi_status ran, leased;
+    const char *word;
+  } cases[] = {{128, AMBI_UNSUPPORTED, AMBI_UNSUPPORTED, "KiB of stack left"},
+               {256, AMBI_UNSUPPORTED, AMBI_UNSUPPORTED, "KiB of stack left"},
+               {512, AMBI_UNSUPPORTED, AMBI_UNSUPPORTED, "KiB of stack left"},
+               {1024, AMBI_DEVICE_LOST, AMBI_OK, "the stack overflowed"}};
+  ambi_pack_kernel *k =
+      open_kernel("stacks", MEMORY "(func $f (param i32) (result i32) (i32.add (call $f (local.get 0)) (i32.const 1)))",
+                  "(call $f (i32.const 0))", NULL);
+  for (size_t i = 0; k && i < sizeof cases / sizeof *cases; i++) {
+    on_thread t = {.k = k};
+    pthread_attr_t a;
+    pthread_t thread;
+    pthread_attr_init(&a);
+    pthread_attr_setstacksize(&a, (size_t)cases[i].kib << 10);
+    if (CHECK(pthread_create(&thread, &a, recurse, &t) == 0, "a thread")) pthread_join(thread, NULL);
+    pthread_attr_destroy(&a);
+    CHECK(t.ran == cases[i].ran && t.leased == cases[i].leased && strstr(t.why, cases[i].word), "%d KiB: %s, %s: %s",
+          cases[i].kib, ambi_status_name(t.ran), ambi_status_name(t.leased), t.why);
+  }
+  ambi_pack_kernel_close(k);
+}
+
+/* ---- deadlines
+ * ---------------------------------------------------------------------------------------------------------- */
+/* Its start takes about a second, and every call needs a fresh instance: the caller's deadline holds for both. */
+static void test_start_in_time(void) {
+  ambi_pack_kernel *k = open_kernel("slow-start",
+                                    MEMORY
+                                    "(func $s (local $i i64) (loop $l (local.set $i (i64.add (local.get $i) "
+                                    "(i64.const 1))) (br_if $l (i64.lt_u (local.get $i) (i64.const "
+                                    "1500000000))))) (start $s)",
+                                    "(i32.const 4)", "\"resource_limits\": {\"max_epoch_ticks\": 20000}");
+  ambi_pack_call call = {.ticks = 50};
+  if (!k) return;
+  CHECK_STATUS(ambi_pack_run(k, &call), AMBI_NO_MEMORY, "returned 4"); /* by the instance that opening made */
+  double begin = now();
+  CHECK_STATUS(ambi_pack_run(k, &call), AMBI_TIMEOUT, "deadline");
+  CHECK(now() - begin < 0.25, "a deadline of 50 ms was met after %.0f ms", 1e3 * (now() - begin));
+  ambi_pack_kernel_close(k);
+}
+
+/* A ticker that comes 60 ms late stops no call of few milliseconds whose deadline is 40. */
+static void test_late_ticker(void) {
+  ambi_pack_kernel *k = open_kernel("late", MEMORY,
+                                    "(local $i i32) (loop $l (local.set $i (i32.add (local.get $i) (i32.const 1))) "
+                                    "(br_if $l (i32.lt_u (local.get $i) (i32.const 1000000)))) (i32.const 0)",
+                                    NULL);
+  int early = 0;
+  late_ms = 60;
+  for (int i = 0; i < 100 && k; i++) {
+    ambi_pack_call call = {.ticks = 40};
+    double begin = now();
+    if (ambi_pack_run(k, &call) != AMBI_OK) early += now() - begin < 0.040;
+  }
+  late_ms = 0;
+  CHECK(early == 0, "%d of 100 calls were stopped before their deadline", early);
+  ambi_pack_kernel_close(k);
+}
+
+/* ---- leases
+ * ------------------------------------------------------------------------------------------------------------- */
+#define PUTS(x) "(i32.store (i32.load (i32.add (local.get $d) (i32.const 16))) (i32.const " #x ")) (i32.const 0)"
+
+static void test_leases(void) {
+  int32_t out = 0;
+  ambi_pack_kernel *old = NULL, *new = NULL;
+  ambi_pack *a = open_pack(host, "leases", "1.0.0", MEMORY, PUTS(111), NULL);
+  ambi_pack_call call = {.bytes = {0, 0, 4}}, plain = {.at = {NULL, NULL, &out}, .bytes = {0, 0, 4}};
+  CHECK_OK(ambi_pack_swap(host, a));
+  ambi_pack_close(a);
+  CHECK_OK(ambi_pack_active(host, "k", &old));
+  CHECK_OK(ambi_pack_lease(old, &call));
+  a = open_pack(host, "leases", "2.0.0",
+                MEMORY "(func (export \"kernel_backward\") (param i32) (result i32) (i32.const 0))", PUTS(222), NULL);
+  CHECK_OK(ambi_pack_swap(host, a));
+  ambi_pack_close(a);
+  CHECK_STATUS(ambi_pack_run_active(host, "k", &call), AMBI_INVALID, "lease");
+  CHECK_OK(ambi_pack_active(host, "k", &new));
+  call.pass = AMBI_BACKWARD;
+  CHECK_STATUS(ambi_pack_run(new, &call), AMBI_INVALID, "lease");
+  CHECK_STATUS(ambi_pack_run(old, &call), AMBI_UNSUPPORTED, "not implemented");
+  call.pass = AMBI_FORWARD;
+  CHECK(ambi_pack_run(old, &call) == AMBI_OK && *(int32_t *)call.at[AMBI_PACK_OUT] == 111, "its own kernel");
+  ambi_pack_return(new, &call);
+  CHECK(!call.lease && !call.at[AMBI_PACK_OUT], "a lease that was returned");
+  CHECK(ambi_pack_run_active(host, "k", &plain) == AMBI_OK && out == 222, "the new pack gives %d", out);
+  CHECK_OK(ambi_pack_lease(old, &call)); /* the last that holds the old pack, once it is nobody's */
+  a = open_pack(host, "leases", "3.0.0", MEMORY, PUTS(333), NULL);
+  CHECK_OK(ambi_pack_swap(host, a));
+  ambi_pack_close(a);
+  ambi_pack_kernel_close(old);
+  *(int32_t *)call.at[AMBI_PACK_OUT] = 7;
+  ambi_pack_return(NULL, &call);
+  ambi_pack_kernel_close(new);
+}
+
+/* ---- what is remembered
+ * ------------------------------------------------------------------------------------------------- */
+static ambi_status activate(ambi_pack_host *h, const char *name, const char *version) {
+  ambi_pack *p = open_pack(h, name, version, MEMORY, "(i32.const 0)", NULL);
+  ambi_status s = p ? ambi_pack_swap(h, p) : AMBI_DENIED;
+  ambi_pack_close(p);
+  return s;
+}
+
+static void test_state(void) {
+  char state[256], below[300];
+  snprintf(state, sizeof state, "%s/state", root);
+  ambi_pack_options o = {.trusted = (const uint8_t(*)[32])key, .trusted_count = 1, .state = state};
+  ambi_pack_host *a = NULL, *b = NULL, *c = NULL;
+  CHECK_OK(ambi_pack_host_create(&o, &a));
+  CHECK_OK(ambi_pack_host_create(&o, &b));
+  ambi_pack *early = open_pack(a, "x", "2.0.0", MEMORY, "(i32.const 0)", NULL);
+  CHECK_OK(activate(b, "x", "5.0.0"));
+  CHECK_OK(activate(a, "y", "1.0.0"));
+  CHECK_STATUS(ambi_pack_swap(a, early), AMBI_DENIED, "downgrade", "newer x");
+  CHECK_STATUS(activate(a, "x", "2.0.0"), AMBI_DENIED, "downgrade");
+  CHECK_OK(ambi_pack_host_create(&o, &c));
+  CHECK_STATUS(activate(c, "x", "2.0.0"), AMBI_DENIED, "downgrade", "5.0.0");
+  CHECK_OK(activate(c, "x", "5.0.0"));
+  ambi_pack_close(early);
+  ambi_pack_host_destroy(a);
+  ambi_pack_host_destroy(b);
+  ambi_pack_host_destroy(c);
+  snprintf(below, sizeof below, "%s/below", state); /* a file is no folder: that is not absent */
+  o.state = below;
+  CHECK_STATUS(ambi_pack_host_create(&o, &a), AMBI_DENIED, "state");
+}
+
+static void *write_often(void *context) {
+  char err[200];
+  int failed = 0;
+  for (int i = 0; i < 200; i++) failed += !file_write(context, "0123456789", 10, err, sizeof err);
+  return failed ? context : NULL;
+}
+
+/* Two threads that write one file do not write one draft. */
+static void test_drafts(void) {
+  char path[256], err[200];
+  pthread_t threads[2];
+  void *failed[2] = {NULL, NULL};
+  size_t bytes = 0;
+  snprintf(path, sizeof path, "%s/drafted", root);
+  for (int i = 0; i < 2; i++) CHECK(pthread_create(&threads[i], NULL, write_often, path) == 0, "a thread");
+  for (int i = 0; i < 2; i++) pthread_join(threads[i], &failed[i]);
+  char *text = file_read(path, 100, &bytes, err, sizeof err);
+  CHECK(!failed[0] && !failed[1] && text && bytes == 10, "two writers of one file");
+  free(text);
+}
+
+/* ---- what is told
+ * ------------------------------------------------------------------------------------------------------- */
+typedef struct {
+  ambi_pack_host *host;
+  int refused;
+  char last[400];
+} listener;
+
+/* A callback may use the host it is told about. */
+static void listen(void *context, const char *check, int passed, const char *sentence) {
+  listener *l = context;
+  ambi_pack_kernel *k = NULL;
+  if (passed) return;
+  l->refused++;
+  snprintf(l->last, sizeof l->last, "%s: %s", check, sentence);
+  if (ambi_pack_active(l->host, "k", &k) == AMBI_OK) ambi_pack_kernel_close(k);
+}
+
+static void test_reports(void) {
+  size_t n = 0, m = 0;
+  void *wasm = forge_kernel(MEMORY, "(i32.const 0)", &n);
+  void *bad = forge_kernel("(import \"env\" \"f\" (func)) " MEMORY, "(i32.const 0)", &m);
+  forged_kernel k[] = {{"imports", bad, m, NULL}, {"right", wasm, n, NULL}};
+  forged_pack p = {"told", "1.0.0", k, 2, secret, "\"fallbacks\": {\"imports\": \"right\"}"};
+  listener l = {.refused = 0};
+  ambi_pack_options o = {
+      .trusted = (const uint8_t(*)[32])key, .trusted_count = 1, .report = listen, .report_context = &l};
+  ambi_pack *pack = NULL, *old = NULL;
+  ambi_pack_kernel *kernel = NULL;
+  CHECK_OK(ambi_pack_host_create(&o, &l.host));
+  CHECK(forge_pack(path_of("told"), &p), "told");
+  CHECK_OK(ambi_pack_open(l.host, path_of("told"), &pack));
+  CHECK_OK(ambi_pack_kernel_open(pack, "imports", &kernel));
+  CHECK(l.refused == 1 && strstr(l.last, "env.f"), "told of %d refusals: %s", l.refused, l.last);
+  ambi_pack_kernel_close(kernel);
+  ambi_pack_close(pack);
+  char hex[65], folder[256], *verify[] = {"verify", folder, "--trust", hex, NULL};
+  key_text(key[0], hex);
+  snprintf(folder, sizeof folder, "%s", path_of("told"));
+  CHECK(pack_verify(4, verify) == 1, "verify fails although a fallback would do");
+
+  old = open_pack(l.host, "order", "1.0.0", MEMORY, "(i32.const 0)", NULL);
+  CHECK_OK(activate(l.host, "order", "2.0.0"));
+  alarm(20); /* it used to wait for itself */
+  CHECK_STATUS(ambi_pack_swap(l.host, old), AMBI_DENIED, "refused by downgrade", "newer order");
+  alarm(0);
+  CHECK(l.refused == 2 && strstr(l.last, "downgrade"), "told of %d refusals: %s", l.refused, l.last);
+  ambi_pack_close(old);
+  ambi_pack_host_destroy(l.host);
+  free(wasm);
+  free(bad);
+}
+
+static void test_options(void) {
+  ambi_pack_allowed no_hash = {"k", NULL}, no_id = {NULL, "sha256:"};
+  const ambi_pack_options wrong[] = {{.trusted_count = 1},
+                                     {.revoked_count = 1},
+                                     {.allowed_count = 1},
+                                     {.allowed = &no_hash, .allowed_count = 1},
+                                     {.allowed = &no_id, .allowed_count = 1}};
+  ambi_pack_host *h = NULL;
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+    CHECK_STATUS(ambi_pack_host_create(&wrong[i], &h), AMBI_INVALID, "ambi_pack_host_create");
+}
+
+/* After a trap no number of the host's is taken for one of the kernel's. */
+static void test_code(void) {
+  ambi_pack_kernel *k = open_kernel("trap", MEMORY, "unreachable", NULL);
+  ambi_pack_call call = {.code = 7};
+  if (k) CHECK_STATUS(ambi_pack_run(k, &call), AMBI_DEVICE_LOST, "unreachable");
+  CHECK(call.code == -1, "after a trap the code is %d", call.code);
+  ambi_pack_kernel_close(k);
+}
+
+/* ---- what is switched off
+ * ----------------------------------------------------------------------------------------------- */
+static void test_proposals(void) {
+  static const struct {
+    const char *name, *definitions, *body;
+  } cases[] = {
+      {"gc", MEMORY "(type $a (array (mut i64)))", "(drop (array.new_default $a (i32.const 9))) (i32.const 0)"},
+      {"two-memories", MEMORY "(memory 1)", "(i32.const 0)"},
+      {"memory64", "(memory (export \"memory\") i64 1)", "(i32.const 0)"},
+      {"shared", "(memory (export \"memory\") 1 1 shared)", "(i32.const 0)"},
+      {"tail-call", MEMORY "(func $f (result i32) (i32.const 0))", "(return_call $f)"},
+      {"exceptions", MEMORY "(tag $t)", "(throw $t)"},
+      {"relaxed", MEMORY,
+       "(drop (i8x16.relaxed_swizzle (v128.const i64x2 0 0) (v128.const i64x2 0 0))) (i32.const 0)"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    ambi_pack *p = open_pack(host, cases[i].name, "1.0.0", cases[i].definitions, cases[i].body, NULL);
+    ambi_pack_kernel *k = NULL;
+    ambi_status s = ambi_pack_kernel_open(p, "k", &k);
+    CHECK(s == AMBI_COMPILE_FAILED, "%s: expected a refusal, got %s", cases[i].name, ambi_status_name(s));
+    ambi_pack_kernel_close(k);
+    ambi_pack_close(p);
+  }
+}
+
+int main(void) {
+  ambi_pack_options o = {.trusted = (const uint8_t(*)[32])key, .trusted_count = 1};
+  ambi_status s = ambi_pack_make_key(secret);
+  if (s == AMBI_OK) s = ambi_pack_public_key(secret, key[0]);
+  if (s == AMBI_OK) s = ambi_pack_host_create(&o, &host);
+  if (s == AMBI_UNSUPPORTED) {
+    printf("SKIPPED test_pack_host: %s\n0 passed, 0 failed, 1 skipped\n", ambi_error());
+    return 0;
+  }
+  strcpy(root, "/tmp/ambi-host-XXXXXX");
+  if (!CHECK(s == AMBI_OK && mkdtemp(root), "no host: %s", ambi_error())) return test_done();
+  test_stacks();
+  test_start_in_time();
+  test_late_ticker();
+  test_leases();
+  test_state();
+  test_drafts();
+  test_reports();
+  test_options();
+  test_code();
+  test_proposals();
+  ambi_pack_host_destroy(host);
+  char command[128];
+  snprintf(command, sizeof command, "rm -r %s", root);
+  if (system(command) != 0) printf("%s was left\n", root);
+  return test_done();
+}
