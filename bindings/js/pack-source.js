@@ -1,5 +1,5 @@
-// pack-source.js -- the files of a pack by name, from wherever they are. Nobody has vouched for them yet: no more is read
-// than a file may hold.
+// pack-source.js -- the files of a pack by name, from wherever they are. Nobody has vouched for them yet: no more is
+// read than a file may hold.
 import { fail } from './wasm.js';
 
 const refused = (sentence) => fail(sentence, 'denied');
