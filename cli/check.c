@@ -53,7 +53,6 @@ static int open_targets(checker *ck) {
     int known = 0;
     if (target_open(ck->device, isa, 0, t)) {
       if (i > 0) continue; /* no such instruction set here */
-      if (is_mine(ck, 0)) fprintf(stderr, "ambi check: %s\n", ambi_error());
       return -1;
     }
     for (int k = 0; k < ck->target_count; k++) known |= !strcmp(ck->targets[k].name, t->name);
@@ -256,13 +255,13 @@ static int check_arguments(const checker *ck) {
 }
 
 static int run_checks(checker *ck) {
-  if (target_open("ref", NULL, 0, &ck->ref)) {
-    fprintf(stderr, "ambi check: %s\n", ambi_error());
+  if (target_open("ref", NULL, 0, &ck->ref) || open_targets(ck)) {
+    snprintf(ck->trouble, sizeof ck->trouble, "%s", ambi_error());
+    close_targets(ck);
     return 2;
   }
-  if (open_targets(ck)) return close_targets(ck), 2;
   ambi_op op = {0};
-  if (ck->text && case_parse(ck->text, AMBI_F32, &op, (char[8]){0}, 8)) return 2;
+  if (ck->text) case_parse(ck->text, AMBI_F32, &op, (char[8]){0}, 8); /* it could be: check_arguments */
   for (int k = 1; k < AMBI_KINDS; k++) {
     const ambi_op_info *info = ambi_op_get_info((ambi_kind)k);
     if (!info || (ck->op && strcmp(ck->op, info->name)) || (ck->text && (int)op.kind != k)) continue;
@@ -308,7 +307,7 @@ int check_main(int argc, char **argv) {
   if (rc) return rc;
   if (ck.jobs <= 0) ck.jobs = check_default_jobs(&ck);
   rc = ck.jobs > 1 ? check_by_jobs(&ck, run_checks) : run_checks(&ck);
-  if (rc) return rc;
+  if (rc) return fprintf(stderr, "ambi check: %s\n", ck.trouble), rc;
   printf("%lld passed, %lld failed", (long long)ck.passed, (long long)ck.failed);
   if (ck.skipped) printf(", %lld skipped", (long long)ck.skipped);
   printf("\n");

@@ -11,6 +11,7 @@ typedef struct {
   const char *device, *op, *text, *isa, *vectors;
   int64_t seed;
   int64_t jobs, job; /* how many processes share the work, and which of them this is */
+  char trouble[400]; /* why it could not begin                                       */
   int answers;       /* where a job sends its groups; 0: they are printed            */
   int kernels, small, quick, exhaustive, verbose;
   target ref;

@@ -28,17 +28,19 @@ int64_t check_default_jobs(const checker *ck) {
 typedef struct {
   pid_t process;
   int groups; /* the pipe's end they come out of; -1 after the last */
+  int idle;   /* it could not begin */
 } job;
 
-/* In the child: the last group has no name, and the sums of all. */
+/* In the child: the last group has no name, and the sums of all; or the reason why there are none. */
 static void work(checker *ck, int64_t number, int answers, int (*check)(checker *ck)) {
   ck->job = number;
   ck->answers = answers;
   ck->terminal = 0;
   const int rc = check(ck);
   fflush(stdout);
-  const group sums = {.passed = ck->passed, .failed = ck->failed, .skipped = ck->skipped};
-  _exit(rc == 0 && write(answers, &sums, sizeof sums) != sizeof sums ? 2 : rc);
+  group sums = {.passed = ck->passed, .failed = ck->failed, .skipped = ck->skipped};
+  if (rc) memcpy(sums.reason, ck->trouble, sizeof sums.reason);
+  _exit(write(answers, &sums, sizeof sums) != sizeof sums);
 }
 
 static int begin(checker *ck, job *jobs, int64_t number, int (*check)(checker *ck)) {
@@ -53,7 +55,7 @@ static int begin(checker *ck, job *jobs, int64_t number, int (*check)(checker *c
   }
   close(ends[1]);
   if (process < 0) close(ends[0]);
-  jobs[number] = (job){process, process < 0 ? -1 : ends[0]};
+  jobs[number] = (job){process, process < 0 ? -1 : ends[0], 0};
   return process < 0 ? -1 : 0;
 }
 
@@ -75,23 +77,26 @@ static void add_group(group *sum, const group *g) {
   if (g->reason[0]) memcpy(sum->reason, g->reason, sizeof sum->reason);
 }
 
-/* A job that ended before its work did is a failure, and said. Returns 2 when the first could not begin, and said so.
- */
-static int end(checker *ck, job *j, int64_t number, int whole) {
+/* `last`: what it sent last; NULL: it ended before its work did, which is a failure. */
+static void end(checker *ck, job *j, int64_t number, const group *last) {
   int status = 0;
   close(j->groups);
   j->groups = -1;
   waitpid(j->process, &status, 0);
-  const int rc = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  if (whole) return 0;
-  if (number == 0 && rc == 2) return 2;
-  printf("FAIL  job %lld of %lld ended early, by %s %d: --jobs 1 shows where\n", (long long)number + 1,
-         (long long)ck->jobs, rc < 0 ? "signal" : "status", rc < 0 ? WTERMSIG(status) : rc);
-  ck->failed++;
-  return 0;
+  if (last && last->reason[0]) {
+    j->idle = 1;
+    memcpy(ck->trouble, last->reason, sizeof ck->trouble);
+  } else if (last) {
+    ck->passed += last->passed, ck->failed += last->failed, ck->skipped += last->skipped;
+  } else {
+    const int killed = WIFSIGNALED(status);
+    printf("FAIL  job %lld of %lld ended early, by %s %d: --jobs 1 shows where\n", (long long)number + 1,
+           (long long)ck->jobs, killed ? "signal" : "status", killed ? WTERMSIG(status) : WEXITSTATUS(status));
+    ck->failed++;
+  }
 }
 
-/* One group of every job that still works; how many do, or -1 when there is no use in going on. */
+/* One group of every job that still works; how many do. */
 static int64_t gather(checker *ck, job *jobs) {
   int64_t working = 0;
   group sum = {.ck = ck};
@@ -106,8 +111,7 @@ static int64_t gather(checker *ck, job *jobs) {
         printf("%s %lld of %lld jobs\r", g.name, (long long)working, (long long)ck->jobs), fflush(stdout);
       continue;
     }
-    if (whole) ck->passed += g.passed, ck->failed += g.failed, ck->skipped += g.skipped;
-    if (end(ck, &jobs[i], i, whole)) return -1;
+    end(ck, &jobs[i], i, whole ? &g : NULL);
   }
   group_print(&sum);
   return working;
@@ -115,16 +119,22 @@ static int64_t gather(checker *ck, job *jobs) {
 
 int check_by_jobs(checker *ck, int (*check)(checker *ck)) {
   job jobs[MOST_JOBS];
-  int64_t working;
+  int64_t idle = 0;
   if (ck->jobs > MOST_JOBS) ck->jobs = MOST_JOBS;
   for (int64_t i = 0; i < ck->jobs; i++) {
     if (begin(ck, jobs, i, check) == 0) continue;
-    perror("ambi check: a job cannot be started: --jobs 1 does without");
+    snprintf(ck->trouble, sizeof ck->trouble, "a job cannot be started: --jobs 1 does without");
     for (int64_t k = 0; k < i; k++) close(jobs[k].groups);
     return 2;
   }
-  do working = gather(ck, jobs);
-  while (working > 0);
-  return working < 0 ? 2 : 0;
+  while (gather(ck, jobs) > 0) {
+  }
+  for (int64_t i = 0; i < ck->jobs; i++) idle += jobs[i].idle;
+  if (idle == ck->jobs) return 2;
+  if (idle)
+    printf("FAIL  %lld of %lld jobs could not begin (%s): fewer may do (--jobs)\n", (long long)idle,
+           (long long)ck->jobs, ck->trouble);
+  ck->failed += idle;
+  return 0;
 }
 #endif

@@ -54,11 +54,12 @@ void group_skip(group *g, const char *reason) {
 void group_fail(group *g, const char *text, const char *kernel, const char *format, ...) {
   g->failed++;
   if (g->failed > SHOWN && !g->ck->verbose) return;
+  char what[1000];
   va_list args;
   va_start(args, format);
-  printf("FAIL  %s ", g->name);
-  vprintf(format, args);
+  vsnprintf(what, sizeof what, format, args);
   va_end(args);
-  printf("\n      case: %s\n", text);
-  if (kernel && *kernel) printf("      kernel: %s\n", kernel);
+  const int known = kernel && *kernel; /* in one piece: other jobs print, too */
+  printf("FAIL  %s %s\n      case: %s\n%s%s%s", g->name, what, text, known ? "      kernel: " : "", known ? kernel : "",
+         known ? "\n" : "");
 }

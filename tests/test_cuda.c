@@ -185,6 +185,36 @@ static void test_compile_failure(void) {
   rig_close(&r);
 }
 
+/* Plans of one text and other sizes: what one needs of shared memory must not be taken from the other. */
+static void test_shared_text(void) {
+  enum { X = AMBI_CE_LOGITS, TARGET = AMBI_CE_TARGET, GRAD = AMBI_CE_GRAD };
+  static const int64_t classes[2] = {32000, 30528};
+  rig r;
+  ambi_plan *plan[2] = {NULL};
+  ambi_buf slots[AMBI_SLOTS] = {{0}}, workspace = {0};
+  if (!rig_open(&r)) return rig_close(&r);
+  for (int s = 0; s < AMBI_MAX_PRIMALS; s++) CHECK_OK(ambi_alloc(r.dev, 2 * 32000 * sizeof(float), &slots[s]));
+  CHECK_OK(ambi_alloc(r.dev, 1 << 20, &workspace));
+  for (int i = 0; i < 2; i++) {
+    ambi_op op = {.kind = AMBI_CROSS_ENTROPY};
+    op.t[X] = op.t[GRAD] = ambi_dense(AMBI_BF16, 2, (int64_t[]){2, classes[i]});
+    op.t[TARGET] = ambi_dense(AMBI_I64, 1, (int64_t[]){2});
+    if (!CHECK_OK(ambi_plan_create(r.dev, &op, &plan[i]))) return rig_close(&r);
+  }
+  CHECK(ambi_plan_source(plan[0]) == ambi_plan_source(plan[1]), "they share a text");
+  for (int i = 0; i < 2; i++) CHECK_OK(ambi_run(plan[i], r.stream, slots, AMBI_SLOTS, workspace));
+  for (int s = 0; s < AMBI_MAX_PRIMALS; s++) ambi_free(r.dev, slots[s]);
+  ambi_free(r.dev, workspace), ambi_plan_destroy(plan[0]), ambi_plan_destroy(plan[1]);
+  rig_close(&r);
+}
+
+static void test_old_gpu(void) {
+  ambi_device *dev;
+  setenv("FAKECUDA_CAPABILITY", "75", 1);
+  CHECK_STATUS(open_cuda(&dev), AMBI_NO_DEVICE, "7.5", "8.0");
+  unsetenv("FAKECUDA_CAPABILITY");
+}
+
 /* ---- graphs ------------------------------------------------------------------------------------------ */
 static void test_graph(void) {
   rig r;
@@ -195,14 +225,17 @@ static void test_graph(void) {
   read_y(&r, direct);
   memset(replayed, 0, sizeof replayed);
   CHECK(ambi_upload(r.stream, r.y, replayed, sizeof replayed) == AMBI_OK, "%s", ambi_error());
-  CHECK(ambi_record(r.stream) == AMBI_OK && rig_run(&r) == AMBI_OK && ambi_recorded(r.stream, &graph) == AMBI_OK, "%s",
-        ambi_error());
+  ambi_buf meanwhile = {0}; /* a thread that records may do other things */
+  CHECK(ambi_record(r.stream) == AMBI_OK && ambi_alloc(r.dev, 64, &meanwhile) == AMBI_OK && rig_run(&r) == AMBI_OK &&
+            ambi_recorded(r.stream, &graph) == AMBI_OK,
+        "%s", ambi_error());
   read_y(&r, replayed);
   CHECK(replayed[N - 1] == 0, "recording runs nothing");
   for (int i = 0; i < 2 && graph; i++) CHECK(ambi_replay(graph, r.stream) == AMBI_OK, "%s", ambi_error());
   read_y(&r, replayed);
   CHECK(!memcmp(direct, replayed, sizeof direct), "a replay gives other bits");
   CHECK_STATUS(ambi_recorded(r.stream, &none), AMBI_INVALID, "recording");
+  ambi_free(r.dev, meanwhile);
   ambi_graph_destroy(graph);
   rig_close(&r);
 }
@@ -219,6 +252,8 @@ int main(void) {
   test_cache_folder();
   test_faults();
   test_compile_failure();
+  test_shared_text();
+  test_old_gpu();
   test_graph();
   snprintf(remove, sizeof remove, "rm -r %s", cache);
   return system(remove) ? 1 : test_done();

@@ -1,13 +1,16 @@
 /* test_cuda_cache.c -- compiled kernels on disk: damaged and foreign files, no compiler, many threads, many processes.
  * On the stand-ins for the driver and NVRTC (fakecuda/). */
 #include <dirent.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "backends/cuda/cuda.h"
 #include "test.h"
 
 extern char **environ;
@@ -172,7 +175,37 @@ static void test_refused(void) {
   compiles_of_a_plan(cache);
   setenv("FAKECUDA_FAIL", "cuModuleLoadData:1:209:1", 1);
   CHECK(compiles_of_a_plan(cache) == 1, "what is kept and cannot be loaded is compiled again");
+  setenv("FAKECUDA_FAIL", "cuModuleLoadData:1:2", 1);
+  compiles = 0;
+  if (CHECK_OK(ambi_device_open("cuda", &(ambi_device_options){.cache_dir = cache, .notify = count_compile}, &dev))) {
+    CHECK_STATUS(ambi_plan_create(dev, &op, &plan), AMBI_NO_MEMORY, "loading a kernel");
+    CHECK(compiles == 0, "a full device is no reason to compile again");
+    ambi_device_close(dev);
+  }
   unsetenv("FAKECUDA_FAIL");
+}
+
+/* Twenty files of 1000 bytes, the first the oldest; a draft that was left behind, one under way, and somebody's. */
+static void test_tidy(void) {
+  char path[200], bytes[1000] = {0};
+  each_file(delete_file);
+  for (int i = 0; i < 23; i++) {
+    static const char *const odd[] = {".abcdef", ".ghijkl", "-notes"};
+    snprintf(path, sizeof path, "%s/%064x%s", cache, (unsigned)i, i < 20 ? "" : odd[i - 20]);
+    FILE *f = fopen(path, "wb");
+    if (!CHECK(f && fwrite(bytes, sizeof bytes, 1, f) == 1 && fclose(f) == 0, "%s", path)) return;
+    const struct timespec age[2] = {{.tv_sec = time(NULL) - 10000 + 100 * i}, {.tv_sec = time(NULL) - 10000 + 100 * i}};
+    if (i != 21) CHECK(utimensat(AT_FDCWD, path, age, 0) == 0, "its time");
+  }
+  disk_tidy(cache, 20000);
+  CHECK(each_file(NULL) == 22, "only the draft that was left behind is gone: %d files", each_file(NULL));
+  disk_tidy(cache, 5500);
+  CHECK(each_file(NULL) == 7, "five kernels are left, and two that are none: %d files", each_file(NULL));
+  snprintf(path, sizeof path, "%s/%064x", cache, 15u);
+  CHECK(access(path, F_OK) == 0, "of kernels, the newest");
+  snprintf(path, sizeof path, "%s/%064x", cache, 14u);
+  CHECK(access(path, F_OK) != 0, "and not an older one");
+  each_file(delete_file);
 }
 
 /* Without NVRTC, what it has made before is used, and nothing else can be. */
@@ -224,6 +257,7 @@ int main(int argc, char **argv) {
   test_cache();
   test_foreign();
   test_refused();
+  test_tidy();
   test_no_compiler();
   test_threads();
   test_processes(argv[0]);

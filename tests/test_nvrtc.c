@@ -37,6 +37,7 @@ static int fake_load(void **module, const void *code) { return (void)code, *modu
 static int fake_unload(void *module) { return (void)module, 0; }
 static int fake_function(void **f, void *module, const char *name) { return (void)module, (void)name, *f = f, 0; }
 static int fake_attribute(void *f, int attribute, int value) { return (void)f, (void)attribute, (void)value, 0; }
+static int fake_asked(int *value, int attribute, void *f) { return (void)f, (void)attribute, *value = 0, 0; }
 static int fake_error(int error, const char **text) { return (void)error, *text = "error", 0; }
 
 /* Compiles for real, and looks at what the compiler has to say. */
@@ -61,6 +62,7 @@ static void open_device(cuda_device *d, ambi_device *dev, int arch) {
   d->api.cuModuleUnload = fake_unload;
   d->api.cuModuleGetFunction = fake_function;
   d->api.cuFuncSetAttribute = fake_attribute;
+  d->api.cuFuncGetAttribute = fake_asked;
   d->api.cuGetErrorString = d->api.cuGetErrorName = fake_error;
   d->api.nvrtcCompileProgram = compile;
   d->modules = modules_new();

@@ -115,10 +115,11 @@ typedef struct {
 } ambi_device_info;
 
 AMBI_API ambi_status ambi_device_open(const char *name, const ambi_device_options *o, ambi_device **out);
-AMBI_API void ambi_device_close(ambi_device *dev); /* after its plans, streams, events and buffers    */
+AMBI_API void ambi_device_close(ambi_device *dev); /* after its plans, graphs, streams, events, buffers */
 AMBI_API ambi_status ambi_device_get_info(const ambi_device *dev, ambi_device_info *info);
 AMBI_API ambi_status ambi_alloc(ambi_device *dev, size_t bytes, ambi_buf *out); /* 256-aligned        */
 AMBI_API void ambi_free(ambi_device *dev, ambi_buf b);
+/* Host memory must stay as it is until the stream has been waited for; in a recording, for every replay. */
 AMBI_API ambi_status ambi_upload(ambi_stream *s, ambi_buf dst, const void *src, size_t bytes);
 AMBI_API ambi_status ambi_download(ambi_stream *s, void *dst, ambi_buf src, size_t bytes);
 AMBI_API ambi_status ambi_copy(ambi_stream *s, ambi_buf dst, ambi_buf src, size_t bytes); /* inside the device */

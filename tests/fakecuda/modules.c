@@ -123,6 +123,14 @@ static void *symbol(const module *m, const char *prefix, const char *name) {
   return dlsym(m->handle, text);
 }
 
+/* A kernel is one function, however often it is asked for: what is set for it is set for all. */
+static function *known(const module *m, const void *call) {
+  for (object *o = object_first(); o; o = o->next)
+    if (o->kind == FUNCTION && ((function *)o)->module == m && memcmp(&((function *)o)->call, &call, sizeof call) == 0)
+      return (function *)o;
+  return NULL;
+}
+
 EXPORT result cuModuleGetFunction(void **out, void *handle, const char *name) {
   ENTER(CONTEXT);
   module *m = object_of(MODULE, handle);
@@ -132,7 +140,9 @@ EXPORT result cuModuleGetFunction(void **out, void *handle, const char *name) {
   const unsigned long *size = symbol(m, "emu_size_", name);
   const int *bounds = symbol(m, "emu_bounds_", name);
   if (!call || !size || !bounds) return NOT_FOUND;
-  function *f = object_new(FUNCTION, sizeof *f);
+  function *f = known(m, call);
+  if (f) return *out = f, OK;
+  f = object_new(FUNCTION, sizeof *f);
   if (!f) return OUT_OF_MEMORY;
   f->module = m, f->size = *size, f->bounds = *bounds ? *bounds : MAX_THREADS;
   f->fixed_shared = (int)shared_of(m).bytes;

@@ -188,5 +188,7 @@ ambi_status api_check(const cuda_api *api, int error, const char *what) {
   if (api->cuGetErrorString(error, &text) || !text) text = "unknown error";
   if (api->cuGetErrorName(error, &name) || !name) name = "";
   return fail(status, "cuda: %s: %s (%s%s%d)%s", what, text, name, *name ? ", " : "", error,
-              status == AMBI_DEVICE_LOST ? "; the context is lost: close the device and open it again" : "");
+              status == AMBI_DEVICE_LOST
+                  ? "; the context is lost: close the device, and whatever else holds that context, and open it again"
+                  : "");
 }

@@ -184,10 +184,12 @@ bool blas_takes(const blas_product *b, const cuda_operands *at) {
 }
 
 static ambi_status check(int error) {
-  enum { EXECUTION_FAILED = 13 };
+  enum { ALLOC_FAILED = 3, EXECUTION_FAILED = 13 };
   if (error == 0) return AMBI_OK;
-  return fail(error == EXECUTION_FAILED ? AMBI_DEVICE_LOST : AMBI_INVALID, "cuda: cublasLtMatmul failed with status %d",
-              error);
+  return fail(error == EXECUTION_FAILED ? AMBI_DEVICE_LOST
+              : error == ALLOC_FAILED   ? AMBI_NO_MEMORY
+                                        : AMBI_INVALID,
+              "cuda: cublasLtMatmul failed with status %d", error);
 }
 
 static void *pointer(uint64_t at) { return (void *)(uintptr_t)at; /* NOLINT(performance-no-int-to-ptr) */ }

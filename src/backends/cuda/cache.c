@@ -1,15 +1,8 @@
-/* cache.c -- compiled modules: in memory while the device is open, on disk across runs.
- *
- * A file is HEADER | SHA-256 of the key | SHA-256 of the code | code. The key is everything the code depends on: text,
- * architecture, compiler, version. What does not match is compiled again. Files appear whole, by rename, so that any
- * number of processes may use one folder. */
-#include <fcntl.h>
+/* cache.c -- compiled modules: in memory while the device is open, on disk (disk.c) across runs. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "backends/cuda/cuda.h"
 #include "core/sha256.h"
@@ -20,103 +13,11 @@ typedef struct entry {
   cuda_module module;
 } entry;
 
-enum { BUCKETS = 256, LONGEST = 1 << 28 };
+enum { BUCKETS = 256 };
 struct module_cache {
   pthread_mutex_t lock;
   entry *bucket[BUCKETS];
 };
-
-static const char header[16] = "ambi kernel 1\n";
-
-/* ---- disk -------------------------------------------------------------------------------------------------------- */
-static void file_name(const char *dir, const unsigned char key[32], char *out, size_t n) {
-  int used = snprintf(out, n, "%s/", dir);
-  for (int i = 0; i < 32 && used > 0 && (size_t)used < n; i++)
-    used += snprintf(out + used, n - (size_t)used, "%02x", key[i]);
-}
-
-static void digest_of(const image *code, unsigned char digest[32]) {
-  sha256 s;
-  sha256_begin(&s);
-  sha256_add(&s, code->bytes, code->size);
-  sha256_end(&s, digest);
-}
-
-static bool read_exactly(FILE *f, void *to, size_t n) { return fread(to, 1, n, f) == n; }
-
-/* The length of a plain file that none but this user, or the system's, can have written; else 0. A folder that others
- * may write to is no place to take code from blindly. */
-static size_t trusted_length(int fd) {
-  struct stat s;
-  if (fstat(fd, &s) || !S_ISREG(s.st_mode) || (s.st_mode & (S_IWGRP | S_IWOTH))) return 0;
-  return (s.st_uid == geteuid() || s.st_uid == 0) && s.st_size > 0 && s.st_size < LONGEST ? (size_t)s.st_size : 0;
-}
-
-static bool read_file(FILE *f, const unsigned char key[32], image *out) {
-  char head[sizeof header];
-  unsigned char digests[64], actual[32];
-  size_t length = trusted_length(fileno(f));
-  if (length <= sizeof head + sizeof digests) return false;
-  if (!read_exactly(f, head, sizeof head) || memcmp(head, header, sizeof head)) return false;
-  if (!read_exactly(f, digests, sizeof digests) || memcmp(digests, key, 32)) return false;
-  out->size = length - sizeof head - sizeof digests;
-  out->bytes = malloc(out->size);
-  if (out->bytes && read_exactly(f, out->bytes, out->size)) {
-    digest_of(out, actual);
-    if (!memcmp(actual, digests + 32, 32)) return true;
-  }
-  free(out->bytes);
-  return false;
-}
-
-bool disk_read(const char *dir, const unsigned char key[32], image *out) {
-  char name[700];
-  if (!*dir) return false;
-  file_name(dir, key, name, sizeof name);
-  int fd = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe of that name is not waited for */
-  FILE *f = fd >= 0 ? fdopen(fd, "rb") : NULL;
-  if (!f) {
-    if (fd >= 0) close(fd);
-    return false;
-  }
-  bool good = read_file(f, key, out);
-  fclose(f);
-  return good;
-}
-
-/* mkdir -p */
-static void make_folder(const char *dir) {
-  char path[600];
-  snprintf(path, sizeof path, "%s", dir);
-  for (char *c = path + 1; *c; c++)
-    if (*c == '/') {
-      *c = 0;
-      mkdir(path, 0700);
-      *c = '/';
-    }
-  mkdir(path, 0700);
-}
-
-/* A cache that cannot be written costs time, not correctness: failures are silent. */
-void disk_write(const char *dir, const unsigned char key[32], const image *in) {
-  char name[700], temporary[740];
-  unsigned char digest[32];
-  if (!*dir) return;
-  make_folder(dir);
-  file_name(dir, key, name, sizeof name);
-  snprintf(temporary, sizeof temporary, "%s.XXXXXX", name);
-  int fd = mkstemp(temporary);
-  FILE *f = fd >= 0 ? fdopen(fd, "wb") : NULL;
-  if (!f) {
-    if (fd >= 0) close(fd), unlink(temporary);
-    return;
-  }
-  digest_of(in, digest);
-  bool good = fwrite(header, sizeof header, 1, f) == 1 && fwrite(key, 32, 1, f) == 1 && fwrite(digest, 32, 1, f) == 1 &&
-              fwrite(in->bytes, in->size, 1, f) == 1;
-  good = fclose(f) == 0 && good;
-  if (!good || rename(temporary, name)) unlink(temporary);
-}
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 static void free_entry(const cuda_device *d, entry *e, bool inside) {
@@ -202,15 +103,20 @@ static ambi_status refused(const cuda_device *d, int error) {
   return api_check(&d->api, error, what);
 }
 
+/* Code that was kept for another driver: it is compiled again. */
+static bool is_stale(int error) { return error == 200 || error == 209 || error == 218 || error == 222; }
+
 static ambi_status load(cuda_device *d, entry *e, const sha256 *source, bool hopper) {
   image code;
   if (find_kept(d, e, source, hopper, &code)) {
     int error = d->api.cuModuleLoadData(&e->module.handle, code.bytes);
     free(code.bytes);
-    if (error == 0) return AMBI_OK; /* else: of another driver perhaps; compile it again */
+    if (error == 0) return AMBI_OK;
+    if (!is_stale(error)) return refused(d, error);
   }
   if (d->notify && d->api.handle[LIB_COMPILER])
-    d->notify(d->notify_context, "compiling kernels for this GPU; they are kept for the next time");
+    d->notify(d->notify_context, *d->cache_dir ? "compiling kernels for this GPU; they are kept for the next time"
+                                               : "compiling kernels for this GPU");
   TRY(compile_text(d, e->module.source, hopper, &code));
   int error = d->api.cuModuleLoadData(&e->module.handle, code.bytes);
   if (error == 0) disk_write(d->cache_dir, e->key, &code);

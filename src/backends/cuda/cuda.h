@@ -119,7 +119,7 @@ bool cuda_specialise(cuda_plan *k, bool possible);
 void cuda_math(cuda_plan *k);
 /* A part of the text before the op's own. */
 void cuda_part(cuda_plan *k, const char *text);
-/* NAME: a char * into the workspace, 256-aligned. */
+/* NAME: a char * into the workspace, as aligned as that is (64). */
 void cuda_workspace(cuda_plan *k, const char *name, uint64_t bytes);
 /* Launches of nothing are left out. */
 void cuda_launch(cuda_plan *k, const char *kernel, int64_t grid_x, int64_t grid_y, int block_x, int block_y,
@@ -179,5 +179,7 @@ int compiler_version(const cuda_device *d); /* 1000 major + minor; 0: there is n
 /* Disk: false when there is no such file, or it is not what was written. */
 bool disk_read(const char *dir, const unsigned char key[32], image *out);
 void disk_write(const char *dir, const unsigned char key[32], const image *in);
+/* Deletes what was of no use for longest until `most` bytes are left, and drafts of processes that were killed. */
+void disk_tidy(const char *dir, int64_t most);
 
 #endif

@@ -15,6 +15,7 @@ enum { /* the driver's numbers */
        ATTRIBUTE_SHARED_BYTES = 97,
        STREAM_NON_BLOCKING = 1
 };
+enum { OLDEST_ARCH = 80 }; /* conversions of bf16, asynchronous copies */
 
 /* ---- context ------------------------------------------------------------------------------------------------------
  */
@@ -58,6 +59,9 @@ static ambi_status read_attributes(cuda_device *d) {
   TRY(attribute(d, ATTRIBUTE_L2_BYTES, &l2));
   TRY(attribute(d, ATTRIBUTE_SHARED_BYTES, &shared));
   d->arch = 10 * major + minor;
+  if (d->arch < OLDEST_ARCH)
+    return fail(AMBI_NO_DEVICE, "cuda:%d is of compute capability %d.%d; ambi's kernels need %d.%d or newer",
+                d->ordinal, major, minor, OLDEST_ARCH / 10, OLDEST_ARCH % 10);
   d->l2_bytes = (uint64_t)l2;
   d->shared_bytes = shared;
   snprintf(d->isa, sizeof d->isa, "sm_%d", d->arch);
@@ -233,23 +237,27 @@ static ambi_status cuda_wait(ambi_stream *s) {
 }
 
 /* ---- graphs ------------------------------------------------------------------------------------------------------ */
-enum { CAPTURE_THREAD_LOCAL = 1 };
+enum { CAPTURE_RELAXED = 2, CAPTURE_UNJOINED = 904 }; /* relaxed: the thread may allocate and make plans meanwhile */
 
 static ambi_status cuda_record(ambi_stream *s) {
   const cuda_device *d = cuda_of(s->dev);
-  INSIDE(d, d->api.cuStreamBeginCapture_v2(s->impl, CAPTURE_THREAD_LOCAL), "starting to record");
+  INSIDE(d, d->api.cuStreamBeginCapture_v2(s->impl, CAPTURE_RELAXED), "starting to record");
   return AMBI_OK;
 }
 
 static ambi_status cuda_recorded(ambi_stream *s, ambi_graph *g) {
   const cuda_device *d = cuda_of(s->dev);
   void *graph = NULL;
-  INSIDE(d, d->api.cuStreamEndCapture(s->impl, &graph),
-         "ending a recording (each stream that joined it must be waited for, through an event, before)");
   TRY(cuda_enter(d));
-  ambi_status status =
-      api_check(&d->api, d->api.cuGraphInstantiateWithFlags(&g->impl, graph, 0), "making a graph of a recording");
-  d->api.cuGraphDestroy(graph);
+  int error = d->api.cuStreamEndCapture(s->impl, &graph);
+  ambi_status status = api_check(
+      &d->api, error,
+      error == CAPTURE_UNJOINED ? "ending a recording (each stream that joined it must be waited for, through an event)"
+                                : "ending a recording");
+  if (status == AMBI_OK)
+    status =
+        api_check(&d->api, d->api.cuGraphInstantiateWithFlags(&g->impl, graph, 0), "making a graph of a recording");
+  if (graph) d->api.cuGraphDestroy(graph);
   cuda_leave(d);
   return status;
 }

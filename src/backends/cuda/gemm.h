@@ -28,7 +28,7 @@ typedef struct {
 
 typedef struct {
   uint64_t a, b, bias, c; /* addresses on the device */
-  uint64_t work;          /* of cuda_gemm_workspace bytes, 256-aligned */
+  uint64_t work;          /* of cuda_gemm_workspace bytes, 64-aligned */
 } cuda_operands;
 
 cuda_axis cuda_plain_axis(int64_t stride);

@@ -269,13 +269,17 @@ void cuda_math(cuda_plan *k) {
 }
 
 static ambi_status find_functions(cuda_plan *k, const cuda_module *m) {
-  enum { MAX_DYNAMIC_SHARED = 8 };
+  enum { OWN_SHARED = 1, MAX_DYNAMIC_SHARED = 8 };
   const cuda_api *api = &k->dev->api;
+  int own = 0;
   for (cuda_step *s = k->step; s < k->step + k->steps; s++) {
     if (!s->kernel) continue;
     TRY(api_check(api, api->cuModuleGetFunction(&s->function, m->handle, s->kernel), s->kernel));
-    if (s->shared) /* more than the usual 48 KiB, or together with the kernel's own */
-      TRY(api_check(api, api->cuFuncSetAttribute(s->function, MAX_DYNAMIC_SHARED, (int)s->shared), s->kernel));
+    if (!s->shared) continue;
+    /* More than the usual 48 KiB. A function's limit is one for all plans that share it: always the most. */
+    TRY(api_check(api, api->cuFuncGetAttribute(&own, OWN_SHARED, s->function), s->kernel));
+    TRY(api_check(api, api->cuFuncSetAttribute(s->function, MAX_DYNAMIC_SHARED, (int)k->dev->shared_bytes - own),
+                  s->kernel));
   }
   return AMBI_OK;
 }
