@@ -43,6 +43,14 @@ inline void put_gradient(const args &a, i64 row, nth column, real (&ds)[VEC]) {
 }
 #endif
 
+#if BACKWARD && KEEP
+#define PARTIAL_PLACES \
+  by_thread { a }
+#else
+#define PARTIAL_PLACES \
+  by_column { COLS }
+#endif
+
 #define HAS_MEAN (MEAN_SLOT > 0 && HAS(MEAN_SLOT)) /* 0: the op has no such slot */
 #define READS_S  (HAS(X) || HAS(SUM))              /* layernorm's db alone does not */
 
@@ -58,13 +66,27 @@ enum { S = SUMMED ? SUM : X };
 #define MY_COLUMN(j) COLUMN(FIRST_ROW, j) /* a group's rows all have the phase of its first */
 
 #if BACKWARD
-/* The sums of a run: to part `part` of the partial sums, (PARTS, COLS) */
-inline void put_partial(const args &a, real *partial, i64 part, const real (&sum)[KEPT][VEC], i64 cols) {
+/* Partial sums lie as threads store them, each PER of its own beside its neighbours': a warp fills whole lines of memory,
+ * where columns in their order would have it touch every sector VEC times. */
+enum { PER = 16 / sizeof(real), WIDTH = CHUNKS * GROUP * VEC };
+
+struct by_thread {
+  const args &a;
+  i64 at(i64 part, i64 c) const {
+    const u32 q = (u32)c + (u32)PHASE(part), chunk = q / (u32)VEC, k = q % (u32)VEC, first = k / PER * PER;
+    return part * WIDTH + (chunk / (u32)GROUP * (u32)VEC + first) * (u32)GROUP + chunk % (u32)GROUP * PER + (k - first);
+  }
+};
+
+/* The sums of a run: to part `part` of the partial sums, (PARTS, WIDTH) */
+inline void put_partial(real *partial, i64 part, const real (&sum)[KEPT][VEC]) {
+  partial += part * WIDTH + threadIdx.x * PER;
 #pragma unroll
   for (int j = 0; j < CHUNKS; j++)
-    for (int k = 0; k < VEC; k++) {
-      const nth column = MY_COLUMN(j) + k;
-      if (inside(column, cols)) partial[part * cols + column] = sum[j][k];
+    for (int k = 0; k < VEC; k += PER) {
+      real some[PER];
+      for (int i = 0; i < PER; i++) some[i] = sum[j][k + i];
+      store_all<PER, true>(COMPUTE_F64 ? F64 : F32, partial, (i64)((j * (int)VEC + k) * (int)GROUP), some);
     }
 }
 

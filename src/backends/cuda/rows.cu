@@ -67,13 +67,20 @@ template <int BYTES> inline void load_raw(raw<BYTES> &r, const line &l, nth colu
 }
 #endif
 
-/* out[c] = the sum over `parts` of partial[part][c], (parts, COLS): a block of 32 x 32 threads takes 32 columns. */
-inline void sum_parts(const real *partial, i64 parts, const line &out, i64 cols) {
+/* Where partial sums lie: (parts, COLS) */
+struct by_column {
+  i64 cols;
+  i64 at(i64 part, i64 c) const { return part * cols + c; }
+};
+
+/* out[c] = the sum over `parts` of partial[part][c]: a block of 32 x 32 threads takes 32 columns. */
+template <class PLACES>
+inline void sum_parts(const real *partial, const PLACES &places, i64 parts, const line &out, i64 cols) {
   __shared__ real column[32][33];
   const i64 c = (i64)blockIdx.x * 32 + threadIdx.x;
   long_sum sum;
   sum.clear();
-  for (i64 part = threadIdx.y; c < cols && part < parts; part += 32) sum.add(partial[part * cols + c]);
+  for (i64 part = threadIdx.y; c < cols && part < parts; part += 32) sum.add(partial[places.at(part, c)]);
   column[threadIdx.y][threadIdx.x] = sum.total;
   __syncthreads();
   const real total = warp_sum(column[threadIdx.x][threadIdx.y]); /* of column threadIdx.y */

@@ -39,6 +39,9 @@ static inline int64_t cuda_row_parts(row_split r, int64_t blocks) {
   return blocks * r.groups * ceil_div(ceil_div(r.rows, blocks * r.groups), ROW_RUN);
 }
 
+/* Columns of one: those beyond the row too where threads keep them (by_thread in norm.cu) */
+static inline int64_t cuda_part_width(row_split r, int64_t cols) { return r.keep ? r.chunks * r.group * r.vec : cols; }
+
 /* A block of 32 x 32 threads for every 32 columns: what sum_parts wants. */
 void cuda_launch_sum(cuda_plan *k, const char *kernel);
 

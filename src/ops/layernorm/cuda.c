@@ -21,7 +21,7 @@ static void plan_backward(cuda_plan *k, row_split r) {
   bool wants_dw = writes_slot(k->p, AMBI_GRAD(W)), wants_db = writes_slot(k->p, AMBI_GRAD(B));
   int64_t cols = rows_of(k->p)->cols, blocks = cuda_row_blocks(k, r);
   int64_t parts = cuda_row_parts(r, blocks);
-  uint64_t partial = (uint64_t)parts * (uint64_t)cols * real_bytes(k->p);
+  uint64_t partial = (uint64_t)parts * (uint64_t)cuda_part_width(r, cols) * real_bytes(k->p);
   cuda_number(k, "PARTS", parts);
   cuda_fix(k, "RUN", ROW_RUN);
   cuda_workspace(k, "PARTIAL_DW", wants_dw ? partial : 0);

@@ -307,8 +307,8 @@ KERNEL(layernorm_backward, GROUP * GROUPS, RESIDENT) {
       }
       in.done(a, row);
     }
-    if (HAS(DW)) put_partial(a, (real *)PARTIAL_DW, part, dw, COLS);
-    if (HAS(DB)) put_partial(a, (real *)PARTIAL_DB, part, db, COLS);
+    if (HAS(DW)) put_partial((real *)PARTIAL_DW, part, dw);
+    if (HAS(DB)) put_partial((real *)PARTIAL_DB, part, db);
   }
 }
 #else /* long rows: first the factors of every row, then dw and db, then ds, which may overwrite dy */
@@ -385,6 +385,7 @@ KERNEL(layernorm_backward, GROUP * GROUPS) {
 /* dw, and in the second half of the blocks db */
 KERNEL(layernorm_columns, 1024) {
   const bool second = blockIdx.y == 1 || !HAS(DW);
-  sum_parts((const real *)(second ? PARTIAL_DB : PARTIAL_DW), PARTS, second ? VECTOR(DB) : VECTOR(DW), COLS);
+  const real *partial = (const real *)(second ? PARTIAL_DB : PARTIAL_DW);
+  sum_parts(partial, PARTIAL_PLACES, PARTS, second ? VECTOR(DB) : VECTOR(DW), COLS);
 }
 #endif

@@ -36,4 +36,7 @@ KERNEL(linear_db_parts, 256) {
   }
 }
 
-KERNEL(linear_db, 1024) { sum_parts((const real *)PARTIAL, PARTS, VECTOR(DB), COLS); }
+KERNEL(linear_db, 1024) {
+  const by_column places = {COLS};
+  sum_parts((const real *)PARTIAL, places, PARTS, VECTOR(DB), COLS);
+}

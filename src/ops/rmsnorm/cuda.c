@@ -23,7 +23,8 @@ static void plan_backward(cuda_plan *k, row_split r) {
   int64_t parts = cuda_row_parts(r, blocks);
   cuda_number(k, "PARTS", parts);
   cuda_fix(k, "RUN", ROW_RUN);
-  cuda_workspace(k, "PARTIAL", wants_dw ? (uint64_t)parts * (uint64_t)cols * real_bytes(k->p) : 0);
+  uint64_t partial = (uint64_t)parts * (uint64_t)cuda_part_width(r, cols) * real_bytes(k->p);
+  cuda_workspace(k, "PARTIAL", wants_dw ? partial : 0);
   cuda_workspace(k, "ROW_SUMS", r.keep ? 0 : 2 * (uint64_t)r.rows * real_bytes(k->p));
   if (!r.keep) cuda_launch(k, "rmsnorm_sums", blocks, 1, r.group, r.groups, 0);
   if (!r.keep && wants_dw) cuda_launch(k, "rmsnorm_partial", ceil_div(cols, 256), parts, 256, 1, 0);

@@ -157,7 +157,7 @@ KERNEL(rmsnorm_backward, GROUP * GROUPS, RESIDENT) {
       }
       in.done(a, row);
     }
-    if (HAS(DW)) put_partial(a, (real *)PARTIAL, part, dw, COLS);
+    if (HAS(DW)) put_partial((real *)PARTIAL, part, dw);
   }
 }
 #else /* long rows: first r and pull of every row, then dw, then ds, which may overwrite dy */
@@ -217,5 +217,5 @@ KERNEL(rmsnorm_backward, GROUP * GROUPS) {
 }
 #endif
 
-KERNEL(rmsnorm_dw, 1024) { sum_parts((const real *)PARTIAL, PARTS, VECTOR(DW), COLS); }
+KERNEL(rmsnorm_dw, 1024) { sum_parts((const real *)PARTIAL, PARTIAL_PLACES, PARTS, VECTOR(DW), COLS); }
 #endif
