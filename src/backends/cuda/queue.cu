@@ -7,7 +7,7 @@
 #define PIECES_OF(s) (VEC * bytes_of(DTYPE(s)) / 16) /* of a chunk */
 
 inline char *piece_at(char *memory, int piece) {
-  return memory + (piece * (int)THREADS + (int)(threadIdx.y * GROUP + threadIdx.x)) * 16;
+  return memory + (piece * (int)THREADS + (int)(IN_BLOCK * GROUP + threadIdx.x)) * 16;
 }
 
 /* Asks for a chunk; columns outside the row become 0, but for those before it. */

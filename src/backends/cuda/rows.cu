@@ -8,8 +8,9 @@
  * Column c of a thread's chunk j, lane k: c = (j GROUP + threadIdx.x) VEC - PHASE(row) + k, so that vectors are aligned;
  * some of the first are negative, some of the last are COLS or more. Several groups share a block (blockDim.y) only when
  * GROUP is 32.                                                                                                       */
-#define FIRST_ROW      ((i64)blockIdx.x * blockDim.y + threadIdx.y)
-#define ROW_STEP       ((i64)gridDim.x * blockDim.y)
+#define FIRST_ROW      ((i64)(blockIdx.x * (u32)GROUPS + IN_BLOCK))
+#define ROW_STEP       ((i64)(gridDim.x * (u32)GROUPS))
+#define IN_BLOCK       (GROUPS > 1 ? threadIdx.y : 0u) /* which of its block's groups */
 #define PHASE(row)     (UNEVEN ? (int)((u32)(row) * (u32)PHASE_STEP % (u32)VEC) : 0)
 #define COLUMN(row, j) ((nth)(((nth)(j) * (nth)GROUP + (nth)threadIdx.x) * (nth)VEC - PHASE(row)))
 
