@@ -28,8 +28,14 @@ template <int BYTES> inline void ask_chunk(char *to, const line &l, int column, 
   }
 }
 
-/* A chunk that has arrived; column 0 will do for those that do not begin before the row */
-template <int BYTES> inline void take_chunk(real (&v)[VEC], const char *from, int dtype, nth column) {
+/* What has arrived of the row before becomes 0: of the chunk that begins at a negative column. */
+template <int BYTES> inline void clear_before(char *chunk, int column) {
+#pragma unroll 1
+  for (int i = 0; i < -column * BYTES / 2; i++) ((u16 *)(chunk + i / 8 * THREADS * 16))[i % 8] = 0;
+}
+
+/* A chunk that has arrived */
+template <int BYTES> inline void take_chunk(real (&v)[VEC], const char *from, int dtype) {
   packed<VEC, BYTES> r;
 #pragma unroll
   for (int p = 0; p < VEC * BYTES / 16; p++, from += THREADS * 16) {
@@ -37,5 +43,4 @@ template <int BYTES> inline void take_chunk(real (&v)[VEC], const char *from, in
     r.w[4 * p] = q.x, r.w[4 * p + 1] = q.y, r.w[4 * p + 2] = q.z, r.w[4 * p + 3] = q.w;
   }
   unpack(v, r, dtype);
-  for (int k = 0; k < VEC && UNEVEN && column < 0; k++) v[k] = column + k >= 0 ? v[k] : (real)0; /* the row before */
 }

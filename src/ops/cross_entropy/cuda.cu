@@ -56,7 +56,7 @@ inline void row_asked() {}
 /* l at a thread's chunk: from shared memory or from x */
 inline void get_l(const args &a, real (&l)[VEC], const line &x, const char *held, nth column) {
 #if HELD
-  take_chunk<bytes_of(DTYPE(LOGITS))>(l, held, x.dtype, 0); /* what is outside the row is seen to by those who ask */
+  take_chunk<bytes_of(DTYPE(LOGITS))>(l, held, x.dtype); /* what is outside the row is seen to by those who ask */
 #else
   get_line(l, x, column, COLS);
 #endif

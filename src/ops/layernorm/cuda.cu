@@ -13,11 +13,20 @@ inline void get_vector(real (&v)[VEC], const line &from, real otherwise, nth col
   for (int k = 0; k < VEC; k++) v[k] = otherwise;
 }
 
-/* c = s - m, with zeros outside the row */
-inline void centre(real (&s)[VEC], real m, nth column, nth cols) {
+/* c = s - m */
+inline void subtract(real (&s)[VEC], real m) {
   for (int k = 0; k < VEC; k++) s[k] -= m;
+}
+
+/* Zeros outside the row */
+inline void mask(real (&c)[VEC], nth column, nth cols) {
   if (all_inside(column, cols)) return;
-  for (int k = 0; k < VEC; k++) s[k] = inside(column + k, cols) ? s[k] : (real)0;
+  for (int k = 0; k < VEC; k++) c[k] = inside(column + k, cols) ? c[k] : (real)0;
+}
+
+inline void centre(real (&s)[VEC], real m, nth column, nth cols) {
+  subtract(s, m);
+  mask(s, column, cols);
 }
 
 inline real dot(const real (&x)[VEC], const real (&y)[VEC]) {
@@ -77,7 +86,7 @@ KERNEL(layernorm_forward, THREADS, RESIDENT) {
   }
   for (i64 row = FIRST_ROW; row < ROWS; row += ROW_STEP, stage = (stage + 1) % STAGES) {
     real s[KEPT][VEC], sum = 0, squares = 0;
-    copies_here<STAGES - 1>();
+    await_row(a, memory, stage);
 #pragma unroll
     for (int j = 0; j < CHUNKS; j++) take_s(a, memory, stage, j, s[j]);
     ask_row(a, memory, stage, row + STAGES * ROW_STEP);
@@ -271,7 +280,8 @@ inline factors row_factors(const args &a, incoming &in, saved here, real (&s)[KE
   for (int j = 0; j < CHUNKS; j++) {
     real g[VEC];
     if (TWICE) in.take_chunk(a, j, s[j], d[j]);
-    centre(s[j], m, MY_COLUMN(j), COLS);
+    subtract(s[j], m);
+    if (!HAS(RSTD)) mask(s[j], MY_COLUMN(j), COLS); /* where only g c is summed, g is 0 outside */
     get_g(a, g, d[j], w[j]);
     v[0] += total(g), v[1] += dot(g, s[j]), v[2] += dot(s[j], s[j]);
   }
@@ -297,7 +307,7 @@ KERNEL(layernorm_backward, GROUP * GROUPS, RESIDENT) {
 #pragma unroll
       for (int j = 0; j < CHUNKS; j++) {
         if (TWICE) in.take_chunk(a, j, c[j], d[j]);
-        if (TWICE && READS_S) centre(c[j], f.m, MY_COLUMN(j), COLS);
+        if (TWICE && READS_S) subtract(c[j], f.m);
         for (int k = 0; k < VEC; k++) {
           if (HAS(DW)) dw[j][k] += d[j][k] * (c[j][k] * f.r);
           if (HAS(DB)) db[j][k] += d[j][k];

@@ -38,7 +38,7 @@ KERNEL(rmsnorm_forward, THREADS, RESIDENT) {
   for (int j = 0; j < CHUNKS && HAS(W); j++) load_raw(w[j], VECTOR(W), MY_COLUMN(j), COLS);
   for (i64 row = FIRST_ROW; row < ROWS; row += ROW_STEP, stage = (stage + 1) % STAGES) {
     real s[KEPT][VEC], weight[VEC], squares = 0;
-    copies_here<STAGES - 1>();
+    await_row(a, memory, stage);
 #pragma unroll
     for (int j = 0; j < CHUNKS; j++) take_s(a, memory, stage, j, s[j]);
     ask_row(a, memory, stage, row + STAGES * ROW_STEP);
