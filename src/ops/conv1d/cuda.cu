@@ -15,9 +15,16 @@ inline real silu_grad(real dy, real p) {
   const real s = half_s(p);
   return dy * (s + m_clamp(p, K(-1e30), K(1e30)) * (s - s * s));
 }
+enum { PLAIN = true };
+inline real plain_silu_grad(real dy, real p) { /* quicker, but NaN where p is infinite */
+  const real s = half_s(p);
+  return dy * (s + p * (s - s * s));
+}
 #else
 inline real silu(real p) { return m_gate(v_max(p, K(-1e30)), m_logit(p)); }
 inline real silu_grad(real dy, real p) { return m_gate_grad(dy, p, m_logit(p)); }
+enum { PLAIN = false };
+inline real plain_silu_grad(real dy, real p) { return silu_grad(dy, p); }
 #endif
 
 /* ---- a point at a time -------------------------------------------------------------------------------------- */

@@ -132,9 +132,14 @@ KERNEL(conv1d_forward, 256) {
     forward<false>(a);
 }
 #else
-/* dp at a thread's vector, then the W - 1 after it */
+/* dp at a thread's vector, then the W - 1 after it; the sum of its own */
 struct gradient {
-  real v[VEC + TAPS - 1];
+  real v[VEC + TAPS - 1], sum;
+  void add() {
+    sum = v[0];
+#pragma unroll
+    for (int i = 1; i < VEC; i++) sum += v[i];
+  }
 };
 
 /* The sums of a thread: dw, then db */
@@ -142,14 +147,49 @@ struct totals {
   real v[TAPS + 1];
 };
 
-/* Where WHOLE, dy and x are 0 beyond the end, and so is dp. */
-inline void get_dp(const args &a, const filter &f, const window &z, const real (&dy)[VEC], gradient &dp, int t) {
+/* A thread's vector of a chunk */
+struct place {
+  int t;
+  const char *x, *dy;
+  char *dx;
+  void move(int by) { t += by, x += by * X_BYTES, dy += by * bytes_of(DTYPE(DY)), dx += by * bytes_of(DTYPE(DX)); }
+};
+
+/* dp where something is NaN, as it may be for a p that is infinite: `i` after the place */
+inline real careful_dp(const args &a, const filter &f, const place &at, i64 b, i64 d, int i) {
+  real p = f.bias;
 #pragma unroll
-  for (int i = 0; i < VEC; i++) dp.v[i] = SILU ? silu_grad(dy[i], p_of(f, z, i)) : dy[i];
-  if (!WHOLE && !inside(a, t))
+  for (int k = 0; k < TAPS; k++) {
+    const int j = i + k - (TAPS - 1), t = at.t + j;
+    real z = 0;
+    if (t >= 0 && t < SIZE) z = load(DTYPE(X), at.x, j);
+    if (HAS(X0) && t < 0 && t > -TAPS) z = GET(X0, OFFSET(X0, b, d, t + TAPS - 1));
+    p += f.w[k] * z;
+  }
+  return (u32)(at.t + i) < (u32)SIZE ? silu_grad(load(DTYPE(DY), at.dy, i), p) : (real)0;
+}
+
+inline void compute_again(const args &a, const filter &f, gradient &dp, const place &at, i64 b, i64 d) {
+#pragma unroll 1
+  for (int i = 0; i < VEC; i++) {
+    const real v = careful_dp(a, f, at, b, d, i);
+#pragma unroll
+    for (int k = 0; k < VEC; k++) dp.v[k] = k == i ? v : dp.v[k];
+  }
+  dp.add();
+}
+
+/* Where WHOLE, dy and x are 0 beyond the end, and so is dp. */
+inline void get_dp(const args &a, const filter &f, const window &z, const real (&dy)[VEC], gradient &dp,
+                   const place &at, i64 b, i64 d) {
+#pragma unroll
+  for (int i = 0; i < VEC; i++) dp.v[i] = SILU ? plain_silu_grad(dy[i], p_of(f, z, i)) : dy[i];
+  if (!WHOLE && !inside(a, at.t))
 #pragma unroll
     for (int i = 0; i < VEC; i++)
-      if ((u32)(t + i) >= (u32)SIZE) dp.v[i] = 0; /* whatever p is there */
+      if ((u32)(at.t + i) >= (u32)SIZE) dp.v[i] = 0; /* whatever p is there */
+  dp.add();
+  if (SILU && PLAIN && !(dp.sum == dp.sum)) compute_again(a, f, dp, at, b, d);
 }
 
 /* From the next lane; the last one's are those at the start of the chunk after this one, and it keeps this one's. */
@@ -179,32 +219,20 @@ inline void put_dx(const args &a, const filter &f, const gradient &dp, i64 b, i6
   put_vector<ALIGNED>(a, DTYPE(DX), ADDS(DX), at, t, dx);
 }
 
-/* Of a vector's products first, so that errors do not add up along the line. !ALL: of those inside only, as 0 times an
- * infinite z is not 0 */
+/* Plainly: a segment is short. !ALL: of those inside only, as 0 times an infinite z is not 0 */
 template <bool ALL> inline void add_totals(const args &a, totals &sum, const window &z, const gradient &dp, int t) {
 #pragma unroll
-  for (int k = 0; k <= TAPS; k++) {
-    if (k < TAPS ? !HAS(DW) : !HAS(DB)) continue;
-    real part = 0;
+  for (int k = 0; k < TAPS && HAS(DW); k++)
 #pragma unroll
     for (int i = 0; i < VEC; i++)
-      if (ALL || (u32)(t + i) < (u32)SIZE) part += k < TAPS ? dp.v[i] * z.at(i + k) : dp.v[i];
-    sum.v[k] += part;
-  }
+      if (ALL || (u32)(t + i) < (u32)SIZE) sum.v[k] += dp.v[i] * z.at(i + k);
+  if (HAS(DB)) sum.v[TAPS] += dp.sum;
 }
 
 /* x and dy of a chunk, on their way */
 struct inputs {
   sequence x;
   packed<VEC, bytes_of(DTYPE(DY))> dy;
-};
-
-/* A thread's vector of a chunk */
-struct place {
-  int t;
-  const char *x, *dy;
-  char *dx;
-  void move(int by) { t += by, x += by * X_BYTES, dy += by * bytes_of(DTYPE(DY)), dx += by * bytes_of(DTYPE(DX)); }
 };
 
 /* `by` from there */
@@ -236,7 +264,7 @@ template <bool ALIGNED> inline void walk_segment(const args &a, const filter &f,
     if (n > 1) load_inputs<ALIGNED, false>(a, next, at, -chunk);
     if (HAS(X)) get_window(a, z, in.x, b, d, at.t);
     unpack(dy, in.dy, DTYPE(DY));
-    get_dp(a, f, z, dy, dp, at.t);
+    get_dp(a, f, z, dy, dp, at, b, d);
     if (HAS(DX)) get_later(dp, carry);
     if (HAS(DX)) put_dx<ALIGNED>(a, f, dp, b, d, at.t, at.dx);
     if (!HAS(DW) && !HAS(DB)) continue;
@@ -248,7 +276,7 @@ template <bool ALIGNED> inline void walk_segment(const args &a, const filter &f,
 }
 
 /* blockIdx.x: the channel;  blockIdx.y: which of its segments, taken by WALKERS warps in turns */
-KERNEL(conv1d_backward, 32 * WALKERS, COMPUTE_F64 ? 1 : VEC > 4 ? 7 : 8) {
+KERNEL(conv1d_backward, 32 * WALKERS, COMPUTE_F64 ? 1 : 8) {
   __shared__ long_sum sums[WALKERS][TAPS + 1];
   const i64 d = blockIdx.x, first = (i64)blockIdx.y * EACH, end = min(first + EACH, PAIRS);
   filter f;
