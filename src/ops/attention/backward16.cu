@@ -1,6 +1,6 @@
 /* backward16.cu -- the gradients of attention for f16 or bf16, by tensor cores.
  *
- *   statistics   lse log2 e and delta = do.o of each query, where o and lse were saved; else forward16.cu finds them
+ *   statistics   lse log2 e and delta = do.o of each query: cuda.cu where o and lse were saved, else forward16.cu
  *   dq           a warp has 16 DQ_MT queries, past DQ_KEYS keys at a time:   dq = scale dt k
  *   dkv          two warps have 32 keys, past DKV_QUERIES queries at a time: dk = scale dt^T q,  dv = p^T do
  *   where        s = q k^T;  p = 2^(c s - lse);  dp = do v^T;  dt = p (dp - delta) (1 - tanh^2);  c = scale log2 e
@@ -8,25 +8,6 @@
  * In dq everything but tiles of q, k, v and do stays in registers. dkv computes s and dp once more, as s^T and dp^T,
  * each of its two warps for half of the queries; they exchange p^T and dt^T, rounded, and each sums half of the columns
  * of dk and dv. Every result is summed by one warp, in the order of the rows. */
-
-/* ---- statistics: 8 lanes to a query -------------------------------------------------------------- */
-KERNEL(attention_statistics, 128) {
-  const i64 row = (i64)blockIdx.x * 16 + threadIdx.x / 8, above = row / QUERIES, i = row - above * QUERIES;
-  const i64 b = above / HEADS, h = above - b * HEADS;
-  const bool there = row < BATCHES * HEADS * QUERIES;
-  float delta = 0;
-  for (int d = (int)threadIdx.x % 8 * 8; WANTS_DT && there && d < WIDTH; d += 64) {
-    float o[8], g[8];
-    load_all<8>(o, TYPE, row_address(a, O, b, h, i), d);
-    load_all<8>(g, TYPE, row_address(a, DO, b, h, i), d);
-    for (int k = 0; k < 8; k++) delta += o[k] * g[k];
-  }
-  for (int step = 4; step > 0; step /= 2) delta += __shfl_xor_sync(ALL_LANES, delta, step);
-  if (!there || threadIdx.x % 8 != 0) return;
-  const float lse = GET(LSE, HEAD_OFFSET(LSE, b, h) + i * L_STRIDE(LSE));
-  ROW_LSE(row) = lse == -INFINITY ? INFINITY : lse * 1.44269504089f;
-  ROW_DELTA(row) = delta;
-}
 
 /* p; and p (1 - tanh^2) in place of s */
 inline float weight(const args &a, float &s, float c, float lse, bool in) {

@@ -8,7 +8,7 @@ enum { K = AMBI_ATTENTION_K, V = AMBI_ATTENTION_V, O = AMBI_ATTENTION_O, LSE = A
 enum { DQ = AMBI_GRAD(AMBI_ATTENTION_Q), DK = AMBI_GRAD(K), DV = AMBI_GRAD(V), DO = AMBI_GRAD(O) };
 
 extern const char attention_cu[], attention_general_cu[], attention_forward16_cu[], attention_backward16_cu[],
-    attention_forward90_cu[], attention_backward90_cu[];
+    attention_forward90_cu[], attention_backward90_cu[], attention_forward32_cu[], attention_backward32_cu[];
 
 enum { MOST_ROWS = 1 << 29 }; /* of queries and keys, for the texts that count them in int; windows to twice that */
 
@@ -73,6 +73,99 @@ static ambi_status plan_general(cuda_plan *k, const attention_recipe *r) {
   return AMBI_OK;
 }
 
+/* ---- forward32.cu, backward32.cu -----------------------------------------------------------------------------------
+ */
+static const double log2e = 1.4426950408889634;
+
+static bool in_range(double v) { return v > 1e-20 && v < 1e20; } /* and so are its products with 2 log2 e in f32 */
+
+/* One dtype, rows of whole chunks of 16 bytes */
+static bool is_plain(const problem *p, const attention_recipe *r, int64_t chunk) {
+  const ambi_dtype type = p->t[AMBI_ATTENTION_Q].dtype;
+  const uint32_t others = AMBI_BIT(AMBI_ATTENTION_LENGTHS) | AMBI_BIT(LSE);
+  for (uint32_t m = (p->reads | p->writes) & ~others; m; m &= m - 1) {
+    const int s = __builtin_ctz(m);
+    if (p->t[s].dtype != type || (r->stride[s].d != 1 && r->width > 1)) return false;
+  }
+  return p->compute == AMBI_F32 && r->width > 0 && r->width % chunk == 0 && r->queries <= MOST_ROWS &&
+         r->keys <= MOST_ROWS && in_range(r->scale) && (r->softcap == 0 || in_range(r->softcap));
+}
+
+/* lse and, unless dv alone is wanted, o */
+static bool all_saved(const problem *p) {
+  const bool needs_o = writes_slot(p, DQ) || writes_slot(p, DK);
+  return reads_slot(p, LSE) && (!needs_o || reads_slot(p, O));
+}
+
+static void launch_statistics(cuda_plan *k, const attention_recipe *r) {
+  cuda_launch(k, "attention_statistics", ceil_div(r->batches * r->heads * r->queries, 16), 1, 128, 1, 0);
+}
+
+enum { ROWS_32 = 64, THREADS_32 = 128, BLOCKS_32 = 2 }; /* the last: of a multiprocessor */
+
+/* Of `mine` tiles of the block's rows, two of what it goes past and one of weights */
+static int64_t shared_32(const attention_recipe *r, int64_t mine, int64_t columns) {
+  const int64_t pitch = ceil_div(r->width, 32) * 32 + 4;
+  return ((mine * ROWS_32 + 2 * columns) * pitch + ROWS_32 * (columns + 8)) * (int64_t)sizeof(float);
+}
+
+/* Past how many columns at a time: the most of which two blocks fit a multiprocessor, where a block may have nearly all
+ * of its shared memory; else the most that fit. 0: none do. */
+static int64_t columns_32(const cuda_plan *k, const attention_recipe *r, int64_t mine, int64_t most) {
+  enum { KEPT = 1024 }; /* bytes that a block takes besides */
+  const int64_t all = k->dev->shared_bytes;
+  for (int64_t n = most; n >= 16; n -= 16)
+    if (BLOCKS_32 * (shared_32(r, mine, n) + KEPT) <= all + KEPT) return n;
+  for (int64_t n = most; n >= 16; n -= 16)
+    if (shared_32(r, mine, n) <= all) return n;
+  return 0;
+}
+
+static int64_t forward_32(const cuda_plan *k, const attention_recipe *r) { return columns_32(k, r, 1, 64); }
+static int64_t backward_32(const cuda_plan *k, const attention_recipe *r) { return columns_32(k, r, 2, 32); }
+
+static bool fits_32(const cuda_plan *k, const attention_recipe *r) {
+  return k->dev->arch >= 80 && k->p->t[AMBI_ATTENTION_Q].dtype == AMBI_F32 && is_plain(k->p, r, 4) && r->width <= 128 &&
+         forward_32(k, r) && backward_32(k, r);
+}
+
+static void say_32(cuda_plan *k, const attention_recipe *r) {
+  k->variant = "tiles";
+  cuda_fix(k, "ROWS_FIT_INT", 1);
+  cuda_fix(k, "HEAD_DEPTH", ceil_div(r->width, 32) * 32);
+  cuda_fix(k, "BLOCK_ROWS", ROWS_32);
+  cuda_fix(k, "BLOCKS", BLOCKS_32);
+  cuda_fix(k, "FORWARD_KEYS", forward_32(k, r));
+  cuda_fix(k, "HAS_SOFTCAP", r->softcap > 0);
+  cuda_real(k, "EXPONENT", r->softcap > 0 ? log2e : r->scale * log2e);
+  cuda_real(k, "CAP_IN", r->softcap > 0 ? r->scale / r->softcap : 0);
+  if (r->softcap > 0) cuda_math(k);
+  cuda_part(k, ffma_cu);
+}
+
+static ambi_status plan_forward32(cuda_plan *k, const attention_recipe *r) {
+  say_32(k, r);
+  k->last = attention_forward32_cu;
+  cuda_launch(k, "attention_forward", query_blocks(r, ROWS_32), 1, THREADS_32, 1, shared_32(r, 1, forward_32(k, r)));
+  return AMBI_OK;
+}
+
+static ambi_status plan_backward32(cuda_plan *k, const attention_recipe *r) {
+  const int64_t columns = backward_32(k, r), shared = shared_32(r, 2, columns);
+  say_32(k, r);
+  k->last = attention_backward32_cu;
+  cuda_fix(k, "BACKWARD_COLUMNS", columns);
+  if (all_saved(k->p)) {
+    launch_statistics(k, r);
+  } else {
+    k->more = attention_forward32_cu;
+    cuda_launch(k, "attention_solve", query_blocks(r, ROWS_32), 1, THREADS_32, 1, shared_32(r, 1, forward_32(k, r)));
+  }
+  if (writes_slot(k->p, DQ)) cuda_launch(k, "attention_dq", query_blocks(r, ROWS_32), 1, THREADS_32, 1, shared);
+  if (wants_keys(k->p)) cuda_launch(k, "attention_dkv", key_blocks(r, ROWS_32), 1, THREADS_32, 1, shared);
+  return AMBI_OK;
+}
+
 /* ---- forward16.cu, backward16.cu -----------------------------------------------------------------------------------
  */
 /* How a kernel is cut: so many warps of 16 mt rows each, past so many other rows at a time */
@@ -80,19 +173,9 @@ typedef struct {
   int64_t mt, warps, others;
 } cut;
 
-static bool in_range(double v) { return v > 1e-20 && v < 1e20; } /* and so are its products with 2 log2 e in f32 */
-
-/* One 16-bit dtype, rows of whole chunks of 16 bytes */
 static bool is_16(const problem *p, const attention_recipe *r) {
   const ambi_dtype type = p->t[AMBI_ATTENTION_Q].dtype;
-  const uint32_t plain = AMBI_BIT(AMBI_ATTENTION_LENGTHS) | AMBI_BIT(LSE);
-  for (uint32_t m = (p->reads | p->writes) & ~plain; m; m &= m - 1) {
-    const int s = __builtin_ctz(m);
-    if (p->t[s].dtype != type || (r->stride[s].d != 1 && r->width > 1)) return false;
-  }
-  return (type == AMBI_F16 || type == AMBI_BF16) && p->compute == AMBI_F32 && r->width > 0 && r->width % 8 == 0 &&
-         r->queries <= MOST_ROWS && r->keys <= MOST_ROWS && in_range(r->scale) &&
-         (r->softcap == 0 || in_range(r->softcap));
+  return (type == AMBI_F16 || type == AMBI_BF16) && is_plain(p, r, 8);
 }
 
 static int64_t pitch_of(const attention_recipe *r) {
@@ -114,7 +197,6 @@ static void say_cut(cuda_plan *k, const char *mt, const char *warps, const char 
 }
 
 static void say_16(cuda_plan *k, const attention_recipe *r, int64_t depth) {
-  const double log2e = 1.4426950408889634;
   cuda_fix(k, "ROWS_FIT_INT", 1);
   cuda_fix(k, "HEAD_DEPTH", depth);
   cuda_fix(k, "HAS_SOFTCAP", r->softcap > 0);
@@ -160,12 +242,6 @@ static int64_t dkv_shared(const attention_recipe *r, cut c) { /* statistics of t
   return dq_shared(r, c) + 4 * c.others * 4 + 2 * 16 * c.warps * c.others * 2;
 }
 
-/* lse and, unless dv alone is wanted, o */
-static bool all_saved(const problem *p) {
-  const bool needs_o = writes_slot(p, DQ) || writes_slot(p, DK);
-  return reads_slot(p, LSE) && (!needs_o || reads_slot(p, O));
-}
-
 static ambi_status plan_backward16(cuda_plan *k, const attention_recipe *r) {
   const cut f = forward_cut(r), q = dq_cut(r), kv = dkv_cut(r);
   k->variant = "tensor cores";
@@ -174,7 +250,7 @@ static ambi_status plan_backward16(cuda_plan *k, const attention_recipe *r) {
   say_cut(k, "DQ_MT", "DQ_WARPS", "DQ_KEYS", q);
   say_cut(k, "DKV_MT", "DKV_WARPS", "DKV_QUERIES", kv);
   if (all_saved(k->p)) {
-    cuda_launch(k, "attention_statistics", ceil_div(r->batches * r->heads * r->queries, 16), 1, 128, 1, 0);
+    launch_statistics(k, r);
   } else {
     k->more = attention_forward16_cu;
     say_cut(k, "FORWARD_MT", "FORWARD_WARPS", "FORWARD_KEYS", f);
@@ -261,7 +337,7 @@ static ambi_status plan_backward90(cuda_plan *k, const attention_recipe *r) {
   say_90(k, r, attention_backward16_cu, attention_backward90_cu);
   cuda_fix(k, "DQ_KEYS", KEYS);
   cuda_fix(k, "DKV_QUERIES", QUERIES);
-  cuda_launch(k, "attention_statistics", ceil_div(r->batches * r->heads * r->queries, 16), 1, 128, 1, 0);
+  launch_statistics(k, r);
   if (writes_slot(k->p, DQ))
     cuda_launch(k, "attention_dq", blocks_90(k, r->batches * r->heads, r->queries, r), 1, THREADS, 1,
                 (2 * ROWS + 4 * KEYS) * pitch_of(r) * 2 + BESIDES);
@@ -273,10 +349,11 @@ static ambi_status plan_backward90(cuda_plan *k, const attention_recipe *r) {
 
 static ambi_status plan(cuda_plan *k) {
   const attention_recipe *r = attention(k->p);
-  const bool fast = cuda_specialise(k, fits_16(k, r));
+  const bool is_32 = fits_32(k, r), fast = cuda_specialise(k, is_32 || fits_16(k, r));
   say_sizes(k, r);
   cuda_table(k, "STRIDES", 4, &r->stride[0].b);
   if (!fast) return plan_general(k, r);
+  if (is_32) return is_backward(k->p) ? plan_backward32(k, r) : plan_forward32(k, r);
   if (is_backward(k->p)) return fits_backward90(k, r) ? plan_backward90(k, r) : plan_backward16(k, r);
   return fits_90(k, r) ? plan_forward90(k, r) : plan_forward16(k, r);
 }
