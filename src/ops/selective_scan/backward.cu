@@ -6,9 +6,9 @@
  * step, not even a step of d = 0, which an A that is NaN would not survive; the first may begin in the FRONT columns,
  * where all is 0.
  *
- * dh needs what comes later, where time is in parts. Channels that cannot fill a GPU: scan_ends_back finds the end of
- * each part, as scan_ends does ahead. Channels that fill it, but not a whole number of times: parts are a chain, in
- * which a block waits for that of the next part and takes dh from it; so the last places are empty for one part only.
+ * dh needs what comes later, where time is in parts. Channels that cannot fill a GPU: scan_ends and scan_fold find dh
+ * after each part too. Channels that fill it, but not a whole number of times: parts are a chain, in which a block
+ * waits for that of the next part and takes dh from it; so the last places are empty for one part only.
  *
  * Sums over the states of a channel (p, du, ddelta) are scattered over its lanes, and the lane with the sum finishes
  * the step. Sums over channels (dB, dC): over the warp by sum_channels, over warps in shared memory, over blocks by
@@ -140,7 +140,10 @@ inline void find_state(const args &a, const block_at &b, const constants &v, i64
   const i64 number = t / TILE;
   if (!HAS(CHUNK_STATE)) {
     kept_states(STARTS, b, number / ENDS_TILES, h);
-    if (number % ENDS_TILES) join(h, b, v, ENDS, SPANS, number - 1);
+    if (number % ENDS_TILES == 0) return;
+    ended x;
+    get_end(ENDS, number - 1, SPANS, number - 1, b, x);
+    join(h, v, x);
     return;
   }
   get_states(a, CHUNK_STATE, b, number / 2, h);
@@ -463,10 +466,9 @@ KERNEL(scan_backward, THREADS_EACH) {
   if (later > 0 && CHAINED)
     wait_for(a, b, later, dh);
   else if (PARTS > 1 && !CHAINED)
-    kept_states(STARTS_BACK, b, 0, dh);
+    kept_states(STARTS_BACK, b, part, dh);
   else
     get_states(a, DH_LAST, b, 0, dh);
-  for (i64 p = PARTS - 1; p > part && !CHAINED; p--) join(dh, b, v, ENDS_BACK, SPANS_BACK, p - 1);
   for (i64 t = (end - 1) / TILE * TILE; t >= first; t -= TILE) {
     time_sums sum = {};
     if (t > first) touch_tile(a, b, t - TILE);

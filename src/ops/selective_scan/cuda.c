@@ -7,8 +7,8 @@ enum { A = AMBI_SCAN_A, B = AMBI_SCAN_B, C = AMBI_SCAN_C, D = AMBI_SCAN_D, DELTA
 enum { CHUNK_STATE = AMBI_SCAN_CHUNK_STATE };
 #define GRAD AMBI_GRAD
 
-extern const char selective_scan_cu[], selective_scan_common_cu[], selective_scan_tiles_cu[],
-    selective_scan_forward_cu[];
+extern const char selective_scan_cu[], selective_scan_common_cu[], selective_scan_tiles_cu[];
+extern const char selective_scan_ends_cu[], selective_scan_forward_cu[];
 extern const char selective_scan_backward_cu[], selective_scan_parts_cu[];
 
 /* NAME: so many reals of workspace, or none */
@@ -129,12 +129,12 @@ static int64_t shared_back(int64_t lanes) {
   return at + coefficients + kept + da + ceil_div(sums, 16) * 16;
 }
 
-/* .. and that of scan_ends, as tiles.cu does */
-static int64_t shared_ends(int64_t lanes, int64_t own) {
+/* .. and that of scan_ends, as ends.cu does */
+static int64_t shared_ends(int64_t lanes, int64_t own, bool h, bool dh) {
   const int64_t rows = ROWS * own, columns = own > 1 ? COLUMNS : TILE, orders = own > 1 ? 4 : 1;
-  const int64_t steps = rows * (TILE + 2) * 8 + 2 * rows * 4 + TILE,
-                coefficients = orders * (columns * 4 * lanes + 4) * 4;
-  return steps + coefficients;
+  const int64_t steps = rows * (TILE + 2) * 8 + 2 * rows * 4 + TILE, dp = (dh ? rows : 1) * (TILE + 2) * 4;
+  const int64_t coefficients = (h && dh ? 2 : 1) * orders * (columns * 4 * lanes + 4) * 4;
+  return steps + coefficients + ceil_div(dp, 16) * 16;
 }
 
 static bool can_tile(const cuda_plan *k) {
@@ -148,14 +148,17 @@ static bool can_tile(const cuda_plan *k) {
          shared_back(lanes_for(r)) <= k->dev->shared_bytes;
 }
 
-/* Time is cut into parts where channels alone are too few to keep a GPU busy: by the shape, not by the GPU. */
-static int64_t tiles_in_part(const scan_recipe *r, int64_t warps) {
-  enum { ENOUGH = 2048, LEAST = 4, MOST = 32 }; /* warps; tiles in a part, parts */
+/* Time is cut into parts where channels alone are too few to keep a GPU busy: by the shape, not by the GPU. Enough are
+ * as many warps (backward: twice as many) as the registers of 132 multiprocessors hold. */
+enum { ENOUGH_AHEAD = 2560, ENOUGH_BACK = 2048 };
+static int64_t tiles_in_part(const scan_recipe *r, int64_t warps, int64_t enough) {
+  enum { LEAST = 4, MOST = 32 }; /* tiles in a part, parts */
   const int64_t tiles = ceil_div(r->length, TILE);
-  int64_t parts = ENOUGH / (warps > 0 ? warps : 1);
+  int64_t parts = enough / (warps > 0 ? warps : 1);
   if (parts > MOST) parts = MOST;
   if (parts < 2) return tiles;
-  const int64_t each = ceil_div(ceil_div(tiles, parts), 2) * 2; /* whole chunks of 64 */
+  const int64_t whole = tiles / parts > 64 ? 8 : 2; /* chunks of 64 steps, or backward's segments */
+  const int64_t each = ceil_div(ceil_div(tiles, parts), whole) * whole;
   return each < LEAST ? LEAST : each;
 }
 
@@ -201,7 +204,6 @@ static void say_tiles(cuda_plan *k, int64_t lanes, int64_t own) {
   cuda_fix(k, "LANES_EACH", lanes);
   cuda_fix(k, "CHANNELS_EACH", own);
   cuda_fix(k, "HALF_COEFFICIENTS", half_coefficients(k->p));
-  cuda_fix(k, "ENDS_BYTES", shared_ends(lanes, own));
   cuda_fix(k, "CHANNEL_DENSE", !steps_dense(k->p));
   const bool by_steps = (r->constant_b || b->l == 1) && (r->constant_c || c->l == 1);
   const bool by_states = !by_steps && lanes > 1 && (r->constant_b || b->n == 1) && (r->constant_c || c->n == 1);
@@ -209,51 +211,54 @@ static void say_tiles(cuda_plan *k, int64_t lanes, int64_t own) {
   cuda_fix(k, "STATES_DENSE", by_states);
   cuda_fix(k, "EVEN", reads_slot(k->p, B) && reads_slot(k->p, C) && pieces_even(k->p, by_steps, by_states));
   cuda_part(k, selective_scan_tiles_cu);
+  cuda_part(k, selective_scan_ends_cu);
 }
 
 static void plan_forward(cuda_plan *k) {
   const scan_recipe *r = scan(k->p);
-  const int64_t lanes = lanes_for(r);
+  const int64_t lanes = lanes_for(r), shared = shared_ends(lanes, 1, true, false);
   say_tiles(k, lanes, 1);
   k->last = selective_scan_forward_cu;
-  const int64_t blocks = split_channels(k, ROWS).blocks, each = tiles_in_part(r, blocks * lanes);
+  const int64_t blocks = split_channels(k, ROWS).blocks, each = tiles_in_part(r, blocks * lanes, ENOUGH_AHEAD);
   const int64_t parts = ceil_div(r->length, each * TILE), threads = blocks * 32 * lanes;
+  const int64_t in_part = each > 64 ? 4 : 1, segments = (parts - 1) * in_part; /* many small blocks find the ends */
   k->variant = parts > 1 ? "tiles, time in parts" : "tiles";
-  cuda_number(k, "ENDS_TILES", each);
+  cuda_fix(k, "ENDS_OF_H", 1);
+  cuda_fix(k, "ENDS_OF_DH", 0);
+  cuda_fix(k, "ENDS_BYTES", shared);
+  cuda_number(k, "PART_TILES", each);
+  cuda_number(k, "ENDS_TILES", parts > 1 ? each / in_part : 1);
   reals(k, "STARTS", parts > 1, 4 * threads);
-  reals(k, "ENDS", parts > 1, 4 * (parts - 1) * threads);
-  reals(k, "SPANS", parts > 1, (parts - 1) * threads);
-  if (parts > 1) cuda_launch(k, "scan_ends", blocks, parts - 1, (int)(32 * lanes), 1, shared_ends(lanes, 1));
+  reals(k, "ENDS", parts > 1, 4 * segments * threads);
+  reals(k, "SPANS", parts > 1, segments * threads);
+  if (parts > 1) cuda_launch(k, "scan_ends", blocks, segments, (int)(32 * lanes), 1, shared);
   cuda_launch(k, "scan_forward", blocks, parts, (int)(32 * lanes), 1, 0);
 }
 
-/* The state before each tile: STARTS, ENDS, SPANS; or, where forward left every other one, AHEAD */
-static void plan_states(cuda_plan *k, int64_t blocks, int64_t lanes, int64_t parts_back, bool chained) {
+/* Before scan_backward: the state before each tile (STARTS, ENDS, SPANS; or, where forward left every other one,
+ * AHEAD), and dh after each of PARTS parts of time, found here or handed from block to block of a chain */
+static void plan_ends(cuda_plan *k, int64_t blocks, int64_t lanes, int64_t part_tiles, bool chained) {
   const scan_recipe *r = scan(k->p);
-  const bool find = r->needs_h && !reads_slot(k->p, CHUNK_STATE);
-  enum { ENDS_TILES = 8 };
   const int64_t each = OWN_BACK * blocks * 32 * lanes, tiles = ceil_div(r->length, TILE);
-  const int64_t parts = ceil_div(tiles, ENDS_TILES);
-  cuda_number(k, "ENDS_TILES", ENDS_TILES);
-  reals(k, "STARTS", find, 4 * parts * each);
-  reals(k, "ENDS", find, 4 * tiles * each);
-  reals(k, "SPANS", find, tiles * each);
-  reals(k, "AHEAD", r->needs_h && !find, 4 * parts_back * (TILE / CHUNK_BACK) * each);
-  if (find) cuda_launch(k, "scan_ends", blocks, parts, (int)(32 * lanes), 1, shared_ends(lanes, OWN_BACK));
-  if (find || chained) cuda_launch(k, "scan_fold", blocks, 1, (int)(32 * lanes), 1, 0);
-}
-
-/* The gradient of the state after each part of time but the last: found before, or handed from block to block */
-static void plan_ends_back(cuda_plan *k, int64_t blocks, int64_t lanes, int64_t parts, bool chained) {
-  const bool find = parts > 1 && !chained;
-  const int64_t each = OWN_BACK * blocks * 32 * lanes;
+  const int64_t parts = ceil_div(tiles, part_tiles), segment = part_tiles % 8 == 0 || chained ? 8 : 2;
+  const int64_t segments = ceil_div(tiles, segment);
+  const bool h = r->needs_h && !reads_slot(k->p, CHUNK_STATE), dh = parts > 1 && !chained;
+  const int64_t shared = shared_ends(lanes, OWN_BACK, h, dh);
+  cuda_fix(k, "ENDS_OF_H", h);
+  cuda_fix(k, "ENDS_OF_DH", dh);
+  cuda_fix(k, "ENDS_BYTES", shared);
+  cuda_number(k, "ENDS_TILES", segment);
   cuda_number(k, "CHAINED", chained);
   cuda_workspace(k, "DONE", chained ? (uint64_t)(blocks + 1) * sizeof(int) : 0);
   reals(k, "CROSSING", chained, 4 * each);
-  reals(k, "STARTS_BACK", find, 4 * each);
-  reals(k, "ENDS_BACK", find, 4 * (parts - 1) * each);
-  reals(k, "SPANS_BACK", find, (parts - 1) * each);
-  if (find) cuda_launch(k, "scan_ends_back", blocks, parts - 1, (int)(32 * lanes), 1, shared_ends(lanes, OWN_BACK));
+  reals(k, "AHEAD", r->needs_h && !h, 4 * parts * (TILE / CHUNK_BACK) * each);
+  reals(k, "STARTS", h, 4 * segments * each);
+  reals(k, "ENDS", h, 4 * tiles * each);
+  reals(k, "SPANS", h || dh, tiles * each);
+  reals(k, "STARTS_BACK", dh, 4 * parts * each);
+  reals(k, "ENDS_BACK", dh, 4 * segments * each);
+  if (h || dh) cuda_launch(k, "scan_ends", blocks, segments, (int)(32 * lanes), 1, shared);
+  if (h || dh || chained) cuda_launch(k, "scan_fold", blocks, h && dh ? 2 : 1, (int)(32 * lanes), 1, 0);
 }
 
 static void plan_backward(cuda_plan *k) {
@@ -264,7 +269,7 @@ static void plan_backward(cuda_plan *k) {
   k->last = selective_scan_backward_cu;
   k->more = selective_scan_parts_cu;
   const int64_t blocks = split_channels(k, ROWS * OWN_BACK).blocks, chain = tiles_in_chain(r, blocks);
-  const int64_t each = chain ? chain : tiles_in_part(r, OWN_BACK * blocks * lanes);
+  const int64_t each = chain ? chain : tiles_in_part(r, OWN_BACK * blocks * lanes, ENOUGH_BACK);
   const int64_t parts = ceil_div(r->length, each * TILE), sums = parts * r->batches * r->channels;
   const int64_t groups = blocks * r->length * r->states;
   k->variant = chain ? "tiles, time in a chain" : parts > 1 ? "tiles, time in parts" : "tiles";
@@ -276,8 +281,7 @@ static void plan_backward(cuda_plan *k) {
   reals(k, "SUM_A", writes_slot(p, GRAD(A)), sums * r->states);
   reals(k, "SUM_D", writes_slot(p, GRAD(D)), sums);
   reals(k, "SUM_BIAS", writes_slot(p, GRAD(DELTA_BIAS)), sums);
-  plan_states(k, blocks, lanes, parts, chain > 0);
-  plan_ends_back(k, blocks, lanes, parts, chain > 0);
+  plan_ends(k, blocks, lanes, each, chain > 0);
   cuda_launch(k, "scan_backward", blocks, parts, (int)(32 * lanes), 1, shared);
   plan_sums(k);
 }

@@ -78,16 +78,26 @@ inline void scan_tile(const block_at &b, const constants &v, tile &m, float (&h)
   }
 }
 
-KERNEL(scan_forward, THREADS_EACH) {
+/* The state after so many segments */
+inline void find_start(const args &a, const block_at &b, const constants &v, i64 segments, float (&h)[OWN][4]) {
+  kept_states(STARTS, b, 0, h);
+  for (i64 s = 0; s < segments; s += AT_ONCE) {
+    ended x[AT_ONCE];
+    for (int k = 0; k < AT_ONCE; k++) get_end(ENDS, min(s + k, segments - 1), SPANS, min(s + k, segments - 1), b, x[k]);
+    for (int k = 0; k < AT_ONCE; k++)
+      if (s + k < segments) join(h, v, x[k]);
+  }
+}
+
+KERNEL(scan_forward, THREADS_EACH, THREADS_EACH < 640 ? 640 / THREADS_EACH : 1) {
   __shared__ tile m;
   const block_at b = find_block(a, blockIdx.x);
   const constants v = get_constants(a, b);
-  const i64 first = (i64)blockIdx.y * ENDS_TILES * TILE, end = min(LENGTH, first + ENDS_TILES * TILE);
+  const i64 first = (i64)blockIdx.y * PART_TILES * TILE, end = min(LENGTH, first + PART_TILES * TILE);
   float h[OWN][4] = {};
   pieces next = {};
   if (gridDim.y == 1) get_states(a, H0, b, 0, h);
-  if (gridDim.y > 1) kept_states(STARTS, b, 0, h);
-  for (int part = 0; part < (int)blockIdx.y; part++) join(h, b, v, ENDS, SPANS, part);
+  if (gridDim.y > 1) find_start(a, b, v, blockIdx.y * (PART_TILES / ENDS_TILES), h);
   load_rows(a, b, m.in);
   load_tile(a, b, first, next);
   for (i64 t = first; t < end; t += TILE) {

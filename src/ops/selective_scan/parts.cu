@@ -1,84 +1,63 @@
 /* parts.cu -- backward, before and after backward.cu: where parts of time begin, and the sums of what blocks left. */
 
 /* ---- before ------------------------------------------------------------------------------------------------------ */
-/* The state before each part of ENDS_TILES tiles but the first; and no part of a chain is done */
+#define SEGMENTS_OF(tiles)  (((tiles) + ENDS_TILES - 1) / ENDS_TILES)
+#define LAST_TILE(s, tiles) (min(((s) + 1) * ENDS_TILES, (tiles)) - 1)
+
+/* The state before each segment but the first */
+inline void fold_ahead(const args &a, const block_at &b, const constants &v) {
+  const i64 tiles = (LENGTH + TILE - 1) / TILE, last = SEGMENTS_OF(tiles) - 1;
+  float h[OWN][4];
+  kept_states(STARTS, b, 0, h);
+  for (i64 s = 0; s < last; s += AT_ONCE) {
+    ended x[AT_ONCE];
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; k++) {
+      const i64 at = LAST_TILE(min(s + k, last), tiles);
+      get_end(ENDS, at, SPANS, at, b, x[k]);
+    }
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; k++) {
+      if (s + k >= last) continue;
+      join(h, v, x[k]);
+      keep_states(STARTS, b, s + k + 1, h);
+    }
+  }
+}
+
+/* dh after each part: those have whole segments. dh_last is copied, as dh0 may overwrite it */
+inline void fold_back(const args &a, const block_at &b, const constants &v) {
+  const i64 tiles = (LENGTH + TILE - 1) / TILE, in_part = PART_TILES / ENDS_TILES;
+  float dh[OWN][4];
+  get_states(a, DH_LAST, b, 0, dh);
+  keep_states(STARTS_BACK, b, PARTS - 1, dh);
+  for (i64 s = SEGMENTS_OF(tiles) - 1; s > 0; s -= AT_ONCE) {
+    ended x[AT_ONCE];
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; k++) {
+      const i64 at = max(s - k, 0ll);
+      get_end(ENDS_BACK, at, SPANS, LAST_TILE(at, tiles), b, x[k]);
+    }
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; k++) {
+      if (s - k <= 0) continue;
+      join(dh, v, x[k]);
+      if ((s - k) % in_part == 0) keep_states(STARTS_BACK, b, (s - k) / in_part - 1, dh);
+    }
+  }
+}
+
+/* What scan_ends found, joined: h in blocks (.., 0), dh in (.., 1); and no part of a chain is done */
 KERNEL(scan_fold, THREADS_EACH) {
   const block_at b = find_block(a, blockIdx.x);
-  if (CHAINED && threadIdx.x == 0) {
+  if (CHAINED && threadIdx.x == 0 && blockIdx.y == 0) {
     ((int *)DONE)[b.number] = 0;
     if (b.number == 0) ((int *)DONE)[gridDim.x] = 0; /* tickets taken */
   }
-  if (!NEEDS_H || HAS(CHUNK_STATE)) return;
+  if (!OF_H && !OF_DH) return;
   const constants v = get_constants(a, b);
-  float h[OWN][4];
-  kept_states(STARTS, b, 0, h);
-  for (i64 tile = ENDS_TILES; tile * TILE < LENGTH; tile += ENDS_TILES) {
-    join(h, b, v, ENDS, SPANS, tile - 1);
-    keep_states(STARTS, b, tile / ENDS_TILES, h);
-  }
-}
-
-struct ends_back_pieces {
-  slot_pieces<DELTA> delta;
-  slot_pieces<Z> z;
-  slot_pieces<DY> dy;
-  coefficient_words c;
-};
-inline void load(const args &a, const block_at &b, i64 t, bool whole, ends_back_pieces &to) {
-  load_pieces(a, b, t, whole, to.delta), load_pieces(a, b, t, whole, to.z), load_pieces(a, b, t, whole, to.dy);
-  load_coefficients(a, b, t, whole, to.c);
-}
-
-/* dh before each part but the first, when it is 0 after the part; dh_last is copied, as dh0 may overwrite it */
-KERNEL(scan_ends_back, THREADS_EACH) {
-  DYNAMIC_SHARED(memory);
-  steps &m = ((ends_tile *)memory)->in; /* (d, dp) */
-  coefficients &c_tile = ((ends_tile *)memory)->k;
-  const block_at b = find_block(a, blockIdx.x);
-  const constants v = get_constants(a, b);
-  const i64 first = ((i64)blockIdx.y + 1) * PART_TILES * TILE, end = min(LENGTH, first + PART_TILES * TILE);
-  float dh[OWN][4] = {}, span[OWN] = {};
-  if (end == LENGTH) {
-    float dh_last[OWN][4];
-    get_states(a, DH_LAST, b, 0, dh_last);
-    keep_states(STARTS_BACK, b, 0, dh_last);
-  }
-  load_rows(a, b, m);
-  ends_back_pieces in = {};
-  load_tile(a, b, (end - 1) / TILE * TILE, in);
-  for (i64 t = (end - 1) / TILE * TILE; t >= first; t -= TILE) {
-    float sum[OWN] = {};
-#pragma unroll
-    for (int i = 0; i < EACH; i++) {
-      const piece p = piece_of(i);
-      const int left = (int)min(piece_left(a, b, p, t), 8ll);
-      float d[8], z[8], dy[8];
-      get_piece(a, in.delta, i, d), get_piece(a, in.z, i, z), get_piece(a, in.dy, i, dy);
-      for (int e = 0; e < 8; e++) d[e] += m.bias[PIECE_ROW(p, e)];
-      for (int e = 0; e < 8; e++) d[e] = step_size(a, d[e], e < left), dy[e] = step_of(a, d[e], 0.0f, dy[e], z[e]).z;
-      for (int e = 0; e < 8; e++) m.at[PIECE_ROW(p, e)][PIECE_STEP(p, e)] = make_float2(d[e], dy[e]);
-    }
-    stage_coefficients(a, b, t, in.c, 0, &c_tile);
-    stage_resets(a, b, t, m.reset);
-    __syncthreads();
-    if (t > first) load_tile(a, b, t - TILE, in);
-#pragma unroll 8
-    for (int i = TILE - 1; i >= 0; i--) {
-      if (t + i >= LENGTH) continue;
-      const bool reset = HAS(SEQ_IDX) && m.reset[i];
-      float ct[4];
-      take_coefficients(ct, c_tile, b, BEFORE + i);
-      for (int q = 0; q < OWN; q++) {
-        const float2 x = m.at[ROW_OF(b, q)][i];
-        for (int j = 0; j < 4; j++) dh[q][j] = reset ? 0.0f : (dh[q][j] + ct[j] * x.y) * fast_pow2(x.x * v.a2[q][j]);
-        sum[q] = reset ? INFINITY : sum[q] + x.x;
-      }
-    }
-    for (int q = 0; q < OWN; q++) span[q] += sum[q];
-    __syncthreads();
-  }
-  keep_states(ENDS_BACK, b, blockIdx.y, dh);
-  for (int q = 0; q < OWN; q++) ((float *)SPANS_BACK)[IN_PART(b, blockIdx.y, q)] = span[q];
+  if (OF_H && blockIdx.y == 0) fold_ahead(a, b, v);
+  if (OF_DH && blockIdx.y == gridDim.y - 1) fold_back(a, b, v);
 }
 
 /* ---- after ------------------------------------------------------------------------------------------------------- */

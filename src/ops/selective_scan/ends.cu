@@ -1,0 +1,162 @@
+/* ends.cu -- parts of time: where one begins depends on those before, and its dh on those after.
+ *
+ * A segment of ENDS_TILES tiles that begins with h = 0 ends with ENDS; its dh, 0 after it, is ENDS_BACK before it. Both
+ * come of one way ahead, with each exp(d A) computed once: with P_t the product of abar up to step t of the segment,
+ *   dh before = sum_t P_t C_t dp_t.
+ * SPANS: the sum of d, over which a state decays by exp(A sum d); infinite where the state was forgotten on the way.
+ * Forward: each part joins the segments before it. Backward: scan_fold of parts.cu joins them.
+ *
+ * ENDS: (segments, blocks, threads, OWN); backward: (tiles, ..), after each of a segment's tiles, like SPANS.
+ * STARTS: h0, which the last part may overwrite with h_last; backward: the state before each segment.              */
+#define IN_PART(b, part, q) ((((i64)(part)*gridDim.x + (b).number) * THREADS_EACH + threadIdx.x) * OWN + (q))
+
+inline void keep_states(char *at, const block_at &b, i64 part, const float (&h)[OWN][4]) {
+  for (int q = 0; q < OWN; q++) ((float4 *)at)[IN_PART(b, part, q)] = make_float4(h[q][0], h[q][1], h[q][2], h[q][3]);
+}
+inline void kept_states(const char *at, const block_at &b, i64 part, float (&h)[OWN][4]) {
+  for (int q = 0; q < OWN; q++) take(h[q], (const float *)at + 4 * IN_PART(b, part, q));
+}
+
+/* A segment's end and span; AT_ONCE of them are under way together */
+enum { AT_ONCE = 8 };
+struct ended {
+  float end[OWN][4], span[OWN];
+};
+inline void get_end(const char *ends, i64 end_at, const char *spans, i64 span_at, const block_at &b, ended &to) {
+  kept_states(ends, b, end_at, to.end);
+  for (int q = 0; q < OWN; q++) to.span[q] = ((const float *)spans)[IN_PART(b, span_at, q)];
+}
+
+/* The state (or its gradient) after a segment, given that before */
+inline void join(float (&h)[OWN][4], const constants &v, const ended &x) {
+  for (int q = 0; q < OWN; q++)
+    for (int j = 0; j < 4; j++) {
+      const float decays = x.span[q] == INFINITY ? 0.0f : fast_pow2(v.a2[q][j] * x.span[q]);
+      h[q][j] = h[q][j] == 0.0f ? x.end[q][j] : decays * h[q][j] + x.end[q][j];
+    }
+}
+
+/* d and d u of a tile; all of a piece is computed before any is written, so that no read waits for a write */
+inline void stage_steps(const args &a, const block_at &b, i64 t, const slot_pieces<DELTA> &deltas,
+                        const slot_pieces<U> &us, steps &to) {
+#pragma unroll
+  for (int i = 0; i < EACH; i++) {
+    const piece p = piece_of(i);
+    const int left = (int)min(piece_left(a, b, p, t), 8ll);
+    float d[8], u[8];
+    if (!HAS_PIECE(i)) continue;
+    get_piece(a, deltas, i, d), get_piece(a, us, i, u);
+    for (int e = 0; e < 8; e++) d[e] += to.bias[PIECE_ROW(p, e)];
+    for (int e = 0; e < 8; e++) {
+      if (SOFTPLUS) d[e] = fast_softplus(d[e]);
+      if (e >= left) d[e] = 0;
+    }
+    for (int e = 0; e < 8; e++) to.at[PIECE_ROW(p, e)][PIECE_STEP(p, e)] = make_float2(d[e], d[e] * u[e]);
+  }
+  stage_resets(a, b, t, to.reset);
+}
+
+/* The shared memory of scan_ends: dynamic, as that of a text's kernels is not added up then */
+enum { OF_H = (int)ENDS_OF_H, OF_DH = (int)ENDS_OF_DH }; /* which are to be found */
+struct ends_tile {
+  steps in;
+  coefficients k[OF_H && OF_DH ? 2 : 1]; /* B, C */
+  float dp[OF_DH ? ROWS : 1][TILE + 2];
+};
+static_assert(sizeof(ends_tile) <= ENDS_BYTES, "as cuda.c counts");
+
+struct ends_pieces {
+  slot_pieces<DELTA> delta;
+  slot_pieces<U> u;
+  slot_pieces<Z> z;
+  slot_pieces<DY> dy;
+  coefficient_words k;
+};
+inline void load(const args &a, const block_at &b, i64 t, bool whole, ends_pieces &to) {
+  load_pieces(a, b, t, whole, to.delta);
+  if (OF_H) load_pieces(a, b, t, whole, to.u);
+  if (OF_DH) load_pieces(a, b, t, whole, to.z), load_pieces(a, b, t, whole, to.dy);
+  load_coefficients(a, b, t, whole, to.k);
+}
+
+/* dp = dy silu(z) of a tile */
+inline void stage_dp(const args &a, const ends_pieces &x, ends_tile &m) {
+#pragma unroll
+  for (int i = 0; i < EACH; i++) {
+    const piece p = piece_of(i);
+    float z[8], dy[8];
+    get_piece(a, x.z, i, z), get_piece(a, x.dy, i, dy);
+    for (int e = 0; e < 8; e++) dy[e] *= HAS(Z) ? m_clamp(z[e], -1e30f, 1e30f) * fast_sigmoid(z[e]) : 1.0f;
+    for (int e = 0; e < 8; e++) m.dp[PIECE_ROW(p, e)][PIECE_STEP(p, e)] = dy[e];
+  }
+}
+inline void stage_ends(const args &a, const block_at &b, i64 t, const ends_pieces &x, ends_tile &m) {
+  stage_steps(a, b, t, x.delta, x.u, m.in);
+  if (OF_DH) stage_dp(a, x, m);
+  stage_coefficients(a, b, t, x.k, OF_H ? &m.k[0] : 0, OF_DH ? &m.k[OF_H] : 0);
+}
+
+/* What goes through a segment: h from 0; the product of abar, and dh before */
+struct both_ends {
+  float h[OWN][4], product[OWN][4], dh[OWN][4], span[OWN];
+  bool forgotten;
+};
+inline void run_ends(const args &a, const block_at &b, const constants &v, const ends_tile &m, both_ends &x) {
+  float sum[OWN] = {};
+#pragma unroll 8
+  for (int i = 0; i < TILE; i++) {
+    const bool reset = HAS(SEQ_IDX) && m.in.reset[i];
+    float bt[4] = {}, ct[4] = {};
+    if (OF_H) take_coefficients(bt, m.k[0], b, BEFORE + i);
+    if (OF_DH) take_coefficients(ct, m.k[OF_H], b, BEFORE + i);
+    if (reset) x.forgotten = true;
+    for (int q = 0; q < OWN; q++) {
+      const float2 s = m.in.at[ROW_OF(b, q)][i];
+      const float dp = OF_DH ? m.dp[ROW_OF(b, q)][i] : 0.0f;
+      if (OF_H) step_ahead(x.h[q], v, q, s.x, s.y, bt, reset);
+      for (int j = 0; j < 4 && OF_DH && !x.forgotten; j++) {
+        x.product[q][j] *= fast_pow2(s.x * v.a2[q][j]);
+        x.dh[q][j] += x.product[q][j] * (ct[j] * dp);
+      }
+      sum[q] = reset ? INFINITY : sum[q] + s.x;
+    }
+  }
+  for (int q = 0; q < OWN; q++) x.span[q] += sum[q];
+}
+
+inline void keep_ends(const args &a, const block_at &b, i64 t, bool last, const both_ends &x) {
+  const i64 at = BACKWARD ? t / TILE : blockIdx.y;
+  if (OF_H ? !BACKWARD && !last : !last) return;
+  if (OF_H) keep_states(ENDS, b, at, x.h);
+  for (int q = 0; q < OWN; q++) ((float *)SPANS)[IN_PART(b, at, q)] = x.span[q];
+#if ENDS_OF_DH
+  if (last) keep_states(ENDS_BACK, b, blockIdx.y, x.dh);
+#endif
+}
+
+KERNEL(scan_ends, THREADS_EACH, (OF_DH ? 384 : OWN > 1 ? 512 : 1024) / THREADS_EACH) {
+  DYNAMIC_SHARED(memory);
+  ends_tile &m = *(ends_tile *)memory;
+  const block_at b = find_block(a, blockIdx.x);
+  const constants v = get_constants(a, b);
+  const i64 first = (i64)blockIdx.y * ENDS_TILES * TILE, end = min(LENGTH, first + ENDS_TILES * TILE);
+  both_ends x = {};
+  for (int i = 0; i < OWN * 4; i++) x.product[i / 4][i % 4] = 1;
+  ends_pieces in = {};
+  if (OF_H && blockIdx.y == 0) {
+    float h0[OWN][4];
+    get_states(a, H0, b, 0, h0);
+    keep_states(STARTS, b, 0, h0);
+  }
+  load_rows(a, b, m.in);
+  load_tile(a, b, first, in);
+  for (i64 t = first; t < end; t += TILE) {
+    stage_ends(a, b, t, in, m);
+    __syncthreads();
+    const i64 next = t + TILE;
+    if (next < end) load_tile(a, b, next, in);
+    run_ends(a, b, v, m, x);
+    keep_ends(a, b, t, next >= end, x);
+    __syncthreads();
+  }
+}
