@@ -130,8 +130,8 @@ static int64_t shared_back(int64_t lanes) {
 }
 
 /* .. and that of scan_ends, as ends.cu does */
-static int64_t shared_ends(int64_t lanes, int64_t own, bool h, bool dh) {
-  const int64_t rows = ROWS * own, columns = own > 1 ? COLUMNS : TILE, orders = own > 1 ? 4 : 1;
+static int64_t shared_ends(int64_t lanes, int64_t own, bool back, bool h, bool dh) {
+  const int64_t rows = ROWS * own, columns = back ? COLUMNS : TILE, orders = back ? 4 : 1;
   const int64_t steps = rows * (TILE + 2) * 8 + 2 * rows * 4 + TILE, dp = (dh ? rows : 1) * (TILE + 2) * 4;
   const int64_t coefficients = (h && dh ? 2 : 1) * orders * (columns * 4 * lanes + 4) * 4;
   return steps + coefficients + ceil_div(dp, 16) * 16;
@@ -150,7 +150,7 @@ static bool can_tile(const cuda_plan *k) {
 
 /* Time is cut into parts where channels alone are too few to keep a GPU busy: by the shape, not by the GPU. Enough are
  * as many warps (backward: twice as many) as the registers of 132 multiprocessors hold. */
-enum { ENOUGH_AHEAD = 2560, ENOUGH_BACK = 2048 };
+enum { ENOUGH_AHEAD = 2560, ENOUGH_PAIRS = 1536, ENOUGH_BACK = 2048 };
 static int64_t tiles_in_part(const scan_recipe *r, int64_t warps, int64_t enough) {
   enum { LEAST = 4, MOST = 32 }; /* tiles in a part, parts */
   const int64_t tiles = ceil_div(r->length, TILE);
@@ -193,9 +193,9 @@ static bool pieces_even(const problem *p, bool by_steps, bool by_states) {
 }
 
 /* The dtype of both B and C, if it has 16 bits and tiles keep it */
-static int64_t half_coefficients(const problem *p) {
+static int64_t half_coefficients(const problem *p, int64_t own) {
   const ambi_dtype t = p->t[B].dtype;
-  return !is_backward(p) && (t == AMBI_F16 || t == AMBI_BF16) && p->t[C].dtype == t ? (int64_t)t : 0;
+  return own == 1 && (t == AMBI_F16 || t == AMBI_BF16) && p->t[C].dtype == t ? (int64_t)t : 0;
 }
 
 static void say_tiles(cuda_plan *k, int64_t lanes, int64_t own) {
@@ -203,7 +203,7 @@ static void say_tiles(cuda_plan *k, int64_t lanes, int64_t own) {
   const scan_strides *b = &r->stride[B], *c = &r->stride[C];
   cuda_fix(k, "LANES_EACH", lanes);
   cuda_fix(k, "CHANNELS_EACH", own);
-  cuda_fix(k, "HALF_COEFFICIENTS", half_coefficients(k->p));
+  cuda_fix(k, "HALF_COEFFICIENTS", half_coefficients(k->p, own));
   cuda_fix(k, "CHANNEL_DENSE", !steps_dense(k->p));
   const bool by_steps = (r->constant_b || b->l == 1) && (r->constant_c || c->l == 1);
   const bool by_states = !by_steps && lanes > 1 && (r->constant_b || b->n == 1) && (r->constant_c || c->n == 1);
@@ -214,13 +214,20 @@ static void say_tiles(cuda_plan *k, int64_t lanes, int64_t own) {
   cuda_part(k, selective_scan_ends_cu);
 }
 
+/* Channels of a thread: two read B and C once for both, if that leaves no more places empty */
+static int64_t own_ahead(const scan_recipe *r, int64_t lanes) {
+  const int64_t over = r->together % (2 * ROWS);
+  return lanes == 4 && (over == 0 || over > ROWS) ? 2 : 1;
+}
+
 static void plan_forward(cuda_plan *k) {
   const scan_recipe *r = scan(k->p);
-  const int64_t lanes = lanes_for(r), shared = shared_ends(lanes, 1, true, false);
-  say_tiles(k, lanes, 1);
+  const int64_t lanes = lanes_for(r), own = own_ahead(r, lanes), shared = shared_ends(lanes, own, false, true, false);
+  say_tiles(k, lanes, own);
   k->last = selective_scan_forward_cu;
-  const int64_t blocks = split_channels(k, ROWS).blocks, each = tiles_in_part(r, blocks * lanes, ENOUGH_AHEAD);
-  const int64_t parts = ceil_div(r->length, each * TILE), threads = blocks * 32 * lanes;
+  const int64_t blocks = split_channels(k, own * ROWS).blocks;
+  const int64_t each = tiles_in_part(r, blocks * lanes, own > 1 ? ENOUGH_PAIRS : ENOUGH_AHEAD);
+  const int64_t parts = ceil_div(r->length, each * TILE), threads = own * blocks * 32 * lanes;
   const int64_t in_part = each > 64 ? 4 : 1, segments = (parts - 1) * in_part; /* many small blocks find the ends */
   k->variant = parts > 1 ? "tiles, time in parts" : "tiles";
   cuda_fix(k, "ENDS_OF_H", 1);
@@ -243,7 +250,7 @@ static void plan_ends(cuda_plan *k, int64_t blocks, int64_t lanes, int64_t part_
   const int64_t parts = ceil_div(tiles, part_tiles), segment = part_tiles % 8 == 0 || chained ? 8 : 2;
   const int64_t segments = ceil_div(tiles, segment);
   const bool h = r->needs_h && !reads_slot(k->p, CHUNK_STATE), dh = parts > 1 && !chained;
-  const int64_t shared = shared_ends(lanes, OWN_BACK, h, dh);
+  const int64_t shared = shared_ends(lanes, OWN_BACK, true, h, dh);
   cuda_fix(k, "ENDS_OF_H", h);
   cuda_fix(k, "ENDS_OF_DH", dh);
   cuda_fix(k, "ENDS_BYTES", shared);

@@ -1,8 +1,9 @@
 /* forward.cu -- the outputs, tile after tile of a block's part of time; the next is loaded while one is computed. */
-enum {
-  GROUP_STEPS = LANES > 8 ? LANES : 8,
-  OUTPUTS = GROUP_STEPS / LANES
-}; /* steps whose outputs are summed together */
+enum { GROUP_STEPS = LANES > 8 ? LANES : 8 };              /* steps whose outputs are summed together, */
+enum { SUMS = OWN * GROUP_STEPS, OUTPUTS = SUMS / LANES }; /* channel after channel */
+#define MY_ROW(b, i) \
+  ((b).row + ((b).k * OUTPUTS + (i)) / GROUP_STEPS * WIDE) /* lane k is left with those from k OUTPUTS on */
+#define MY_STEP(b, i) (((b).k * OUTPUTS + (i)) % GROUP_STEPS)
 
 /* (D u, silu(z)) of a tile; then y in place of D u */
 struct gates {
@@ -50,31 +51,35 @@ inline void store_outputs(const args &a, const block_at &b, i64 t, const gates &
   }
 }
 
-/* sum_n C h over the thread's own states, after one more step */
-inline float step_output(float (&h)[4], const block_at &at, const constants &v, const tile &m, int t, float d, float du,
-                         bool reset) {
-  float b[4], c[4], p = 0;
-  take_coefficients(b, m.b, at, t);
-  take_coefficients(c, m.c, at, t);
-  step_ahead(h, v, 0, d, du, b, reset);
-  for (int j = 0; j < 4; j++) p += (CONSTANT_C ? v.c[0][j] : c[j]) * h[j];
-  return p;
+/* h through GROUP_STEPS steps, and sum_n C h over the thread's own states */
+inline void run_steps(const block_at &b, const constants &v, const tile &m, int t, bool resets_here, float (&h)[OWN][4],
+                      float (&p)[SUMS]) {
+  float4 x[OWN]; /* (d, d u) of two steps */
+#pragma unroll
+  for (int i = 0; i < GROUP_STEPS; i++) {
+    float bt[4], ct[4];
+    take_coefficients(bt, m.b, b, t + i);
+    take_coefficients(ct, m.c, b, t + i);
+#pragma unroll
+    for (int q = 0; q < OWN; q++) {
+      if (i % 2 == 0) x[q] = *(const float4 *)&m.in.at[ROW_OF(b, q)][t + i];
+      step_ahead(h[q], v, q, i % 2 ? x[q].z : x[q].x, i % 2 ? x[q].w : x[q].y, bt, resets_here && m.in.reset[t + i]);
+      float sum = 0;
+      for (int j = 0; j < 4; j++) sum += (CONSTANT_C ? v.c[q][j] : ct[j]) * h[q][j];
+      p[q * GROUP_STEPS + i] = sum;
+    }
+  }
 }
 
-inline void scan_tile(const block_at &b, const constants &v, tile &m, float (&h)[4], bool resets_here) {
+inline void scan_tile(const block_at &b, const constants &v, tile &m, float (&h)[OWN][4], bool resets_here) {
   for (int t = 0; t < TILE; t += GROUP_STEPS) {
-    float p[GROUP_STEPS];
+    float p[SUMS];
     float2 gate[OUTPUTS]; /* read before outputs are written, as the compiler would not know that they lie elsewhere */
-    for (int i = 0; i < OUTPUTS; i++) gate[i] = m.out.at[b.row][t + b.k * OUTPUTS + i];
+    for (int i = 0; i < OUTPUTS; i++) gate[i] = m.out.at[MY_ROW(b, i)][t + MY_STEP(b, i)];
+    run_steps(b, v, m, t, resets_here, h, p);
+    scatter_sums<SUMS>(p);
 #pragma unroll
-    for (int i = 0; i < GROUP_STEPS; i += 2) {
-      const float4 x = *(const float4 *)&m.in.at[b.row][t + i];
-      p[i] = step_output(h, b, v, m, t + i, x.x, x.y, resets_here && m.in.reset[t + i]);
-      p[i + 1] = step_output(h, b, v, m, t + i + 1, x.z, x.w, resets_here && m.in.reset[t + i + 1]);
-    }
-    scatter_sums<GROUP_STEPS>(p);
-#pragma unroll
-    for (int i = 0; i < OUTPUTS; i++) m.out.at[b.row][t + b.k * OUTPUTS + i].x = (p[i] + gate[i].x) * gate[i].y;
+    for (int i = 0; i < OUTPUTS; i++) m.out.at[MY_ROW(b, i)][t + MY_STEP(b, i)].x = (p[i] + gate[i].x) * gate[i].y;
   }
 }
 
@@ -89,7 +94,7 @@ inline void find_start(const args &a, const block_at &b, const constants &v, i64
   }
 }
 
-KERNEL(scan_forward, THREADS_EACH, THREADS_EACH < 640 ? 640 / THREADS_EACH : 1) {
+KERNEL(scan_forward, THREADS_EACH, OWN > 1 ? 384 / THREADS_EACH : THREADS_EACH < 640 ? 640 / THREADS_EACH : 1) {
   __shared__ tile m;
   const block_at b = find_block(a, blockIdx.x);
   const constants v = get_constants(a, b);
@@ -107,7 +112,7 @@ KERNEL(scan_forward, THREADS_EACH, THREADS_EACH < 640 ? 640 / THREADS_EACH : 1) 
     stage_coefficients(a, b, t, next.coefficients, &m.b, &m.c);
     __syncthreads();
     if (t + TILE < end) load_tile(a, b, t + TILE, next);
-    scan_tile(b, v, m, h[0], HAS(SEQ_IDX));
+    scan_tile(b, v, m, h, HAS(SEQ_IDX));
     __syncthreads();
     store_outputs(a, b, t, m.out);
   }

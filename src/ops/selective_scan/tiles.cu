@@ -1,14 +1,14 @@
 /* tiles.cu -- tiles of ROWS channels and TILE steps in shared memory, and the recurrence on them.
  *
  * LANES threads share a channel, 4 states each in registers: lane = k WIDE + c holds states 4k .. 4k + 3 of OWN
- * channels of its warp, c and c + WIDE. With OWN = 2, lane c has its states in the order j ^ (c % 4), and lanes 16 ..
- * 31 their channels in the other order: so that in sums over lanes each gives the same place away.
+ * channels of its warp, c and c + WIDE. With OWN = 2, lanes 16 .. 31 have their channels in the other order, and
+ * backward lane c its states in the order j ^ (c % 4): so that in sums over lanes each gives the same place away.
  *
  * What all states of a channel share (d, d u, ..) is computed once, by the thread that loads it, and read from the tile
  * by the channel's lanes. B and C are f32 there, (TILE, PAD), 0 for the states that pad N. Steps beyond the last are
  * d = 0, so that they change nothing.                                                                             */
 enum { LANES = (int)LANES_EACH, WIDE = 32 / LANES, PAD = 4 * LANES, THREADS_EACH = 32 * LANES };
-enum { OWN = (int)CHANNELS_EACH, TWISTS = OWN > 1 ? 4 : 1 };
+enum { OWN = (int)CHANNELS_EACH, TWISTS = BACKWARD && OWN > 1 ? 4 : 1 };
 enum { ROWS = 32 * OWN, TILE = 32, PIECES = ROWS * TILE / 8, EACH = PIECES > THREADS_EACH ? PIECES / THREADS_EACH : 1 };
 
 /* ---- functions by the GPU's own 2^x and 1/x, right to 2^-22 ------------------------------------------------------ */
@@ -229,7 +229,7 @@ inline void take(float (&v)[4], const float *from) {
 }
 
 /* (BEFORE + TILE, PAD) for each order of a thread's states; 4 more, so that the orders are in different banks. In
- * forward, which waits for shared memory more than for anything, 16-bit B and C stay as they are. */
+ * forward with OWN = 1, which waits for shared memory more than for anything, 16-bit B and C stay as they are. */
 enum { BEFORE = BACKWARD ? 8 : 0 }; /* steps before the tile: see backward.cu */
 #if HALF_COEFFICIENTS
 typedef u16 kept_coefficient;
@@ -326,18 +326,19 @@ inline void step_ahead(float (&h)[4], const constants &v, int q, float d, float 
 
 /* v[i] summed over the LANES threads of a channel: lane k is left with those from k COUNT/LANES on, in v[0] .. The
  * first exchange is between lanes of other order, if v is channel after channel. */
+template <int COUNT, int BIT, int ALL>
+inline void halve_sums(float (&v)[ALL]) {
+  if constexpr (BIT >= WIDE) {
+    const bool swapped = (threadIdx.x & BIT) && !(OWN > 1 && BIT == 16);
+#pragma unroll
+    for (int i = 0; i < COUNT / 2; i++) {
+      const float low = v[i], high = v[i + COUNT / 2];
+      v[i] = (swapped ? high : low) + __shfl_xor_sync(ALL_LANES, swapped ? low : high, BIT);
+    }
+    halve_sums<COUNT / 2, BIT / 2>(v);
+  }
+}
 template <int COUNT>
 inline void scatter_sums(float (&v)[COUNT]) {
-  int count = COUNT;
-#pragma unroll
-  for (int bit = 16; bit >= WIDE; bit /= 2) {
-    const bool upper = threadIdx.x & bit;
-    count /= 2;
-#pragma unroll
-    for (int i = 0; i < count; i++) {
-      const bool swapped = upper && !(OWN > 1 && bit == 16);
-      const float keep = swapped ? v[i + count] : v[i], give = swapped ? v[i] : v[i + count];
-      v[i] = keep + __shfl_xor_sync(ALL_LANES, give, bit);
-    }
-  }
+  halve_sums<COUNT, 16>(v);
 }
