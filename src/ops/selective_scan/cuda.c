@@ -177,16 +177,25 @@ static int64_t tiles_in_chain(const scan_recipe *r, int64_t blocks) {
   return best < tiles ? best : 0;
 }
 
+/* B and C: steps side by side, or else states */
+static bool by_steps(const scan_recipe *r) {
+  return (r->constant_b || r->stride[B].l == 1) && (r->constant_c || r->stride[C].l == 1);
+}
+static bool by_states(const scan_recipe *r, int64_t lanes) {
+  return !by_steps(r) && lanes > 1 && (r->constant_b || r->stride[B].n == 1) && (r->constant_c || r->stride[C].n == 1);
+}
+
 /* Whether pieces of 8 lie at multiples of 16 bytes, if tensors begin there and B and C are of one dtype */
-static bool pieces_even(const problem *p, bool by_steps, bool by_states) {
+static bool pieces_even(const problem *p, int64_t lanes) {
   static const int slots[] = {AMBI_SCAN_U, AMBI_SCAN_DELTA, AMBI_SCAN_Z, AMBI_SCAN_Y, B, C};
   const scan_recipe *r = scan(p);
-  bool even = (by_steps || by_states) && p->t[B].dtype == p->t[C].dtype && (steps_dense(p) || r->together % 8 == 0);
+  bool even = reads_slot(p, B) && reads_slot(p, C) && p->t[B].dtype == p->t[C].dtype;
+  even = even && (by_steps(r) || by_states(r, lanes)) && (steps_dense(p) || r->together % 8 == 0);
   for (int i = 0; i < 12 && even; i++) {
     const int s = i < 6 ? slots[i] : GRAD(slots[i - 6]);
     const scan_strides *of = &r->stride[s];
     if (!(reads_slot(p, s) || writes_slot(p, s)) || s == GRAD(B) || s == GRAD(C)) continue;
-    const int64_t row = s == B || s == C ? (by_steps ? of->n : of->l) : steps_dense(p) ? of->d : of->l;
+    const int64_t row = s == B || s == C ? (by_steps(r) ? of->n : of->l) : steps_dense(p) ? of->d : of->l;
     even = (of->b | of->g | row) * (int64_t)dtype_bytes(p->t[s].dtype) % 16 == 0;
   }
   return even;
@@ -199,30 +208,28 @@ static int64_t half_coefficients(const problem *p, int64_t own) {
 }
 
 static void say_tiles(cuda_plan *k, int64_t lanes, int64_t own) {
-  const scan_recipe *r = scan(k->p);
-  const scan_strides *b = &r->stride[B], *c = &r->stride[C];
   cuda_fix(k, "LANES_EACH", lanes);
   cuda_fix(k, "CHANNELS_EACH", own);
   cuda_fix(k, "HALF_COEFFICIENTS", half_coefficients(k->p, own));
   cuda_fix(k, "CHANNEL_DENSE", !steps_dense(k->p));
-  const bool by_steps = (r->constant_b || b->l == 1) && (r->constant_c || c->l == 1);
-  const bool by_states = !by_steps && lanes > 1 && (r->constant_b || b->n == 1) && (r->constant_c || c->n == 1);
-  cuda_fix(k, "STEPS_DENSE", by_steps);
-  cuda_fix(k, "STATES_DENSE", by_states);
-  cuda_fix(k, "EVEN", reads_slot(k->p, B) && reads_slot(k->p, C) && pieces_even(k->p, by_steps, by_states));
+  cuda_fix(k, "STEPS_DENSE", by_steps(scan(k->p)));
+  cuda_fix(k, "STATES_DENSE", by_states(scan(k->p), lanes));
+  cuda_fix(k, "EVEN", pieces_even(k->p, lanes));
   cuda_part(k, selective_scan_tiles_cu);
   cuda_part(k, selective_scan_ends_cu);
 }
 
-/* Channels of a thread: two read B and C once for both, if that leaves no more places empty */
-static int64_t own_ahead(const scan_recipe *r, int64_t lanes) {
-  const int64_t over = r->together % (2 * ROWS);
-  return lanes == 4 && (over == 0 || over > ROWS) ? 2 : 1;
+/* Channels of a thread: two read B and C once for both, if that leaves no more places empty and pieces are read whole
+ */
+static int64_t own_ahead(const problem *p, int64_t lanes) {
+  const int64_t over = scan(p)->together % (2 * ROWS);
+  return lanes == 4 && pieces_even(p, lanes) && (over == 0 || over > ROWS) ? 2 : 1;
 }
 
 static void plan_forward(cuda_plan *k) {
   const scan_recipe *r = scan(k->p);
-  const int64_t lanes = lanes_for(r), own = own_ahead(r, lanes), shared = shared_ends(lanes, own, false, true, false);
+  const int64_t lanes = lanes_for(r), own = own_ahead(k->p, lanes),
+                shared = shared_ends(lanes, own, false, true, false);
   say_tiles(k, lanes, own);
   k->last = selective_scan_forward_cu;
   const int64_t blocks = split_channels(k, own * ROWS).blocks;
