@@ -245,7 +245,7 @@ template <bool ALIGNED, bool LAST> inline void load_inputs(const args &a, inputs
 /* A segment of a line, from its end to its beginning, so that the dp after a chunk are known; the chunk before is asked
  * for meanwhile. */
 template <bool ALIGNED> inline void walk_segment(const args &a, const filter &f, i64 b, i64 d, int from, totals &sum) {
-  const int chunk = 32 * VEC, first = from - (ALIGNED ? phase_of(a, b, d) : 0);
+  const int chunk = 32 * VEC, first = from - (ALIKE ? phase_of(a, b, d) : 0);
   const int chunks = min((int)STEPS, (SIZE - first + chunk - 1) / chunk), to = first + chunks * chunk;
   place at = {0, AT(X) + OWN(X) * X_BYTES, AT(DY) + OWN(DY) * bytes_of(DTYPE(DY)),
               AT(DX) + OWN(DX) * bytes_of(DTYPE(DX))};
