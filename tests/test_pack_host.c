@@ -306,6 +306,37 @@ static void test_code(void) {
   ambi_pack_kernel_close(k);
 }
 
+/* ---- compiling
+ * -------------------------------------------------------------------------------------------------------- */
+/* `groups` of loops `deep` inside each other, all of `locals` changed in the innermost */
+static ambi_status open_loops(const char *name, int groups, int deep, int locals) {
+  char *text = malloc((size_t)groups * (size_t)(deep * 40 + locals * 70) + (size_t)locals * 12 + 100), *p = text;
+  for (int i = 0; text && i < locals; i++) p += sprintf(p, "(local i32)");
+  for (int g = 0; text && g < groups; g++) {
+    for (int i = 0; i < deep; i++) p += sprintf(p, "(loop ");
+    for (int i = 1; i <= locals; i++) p += sprintf(p, "(local.set %d (i32.add (local.get %d) (i32.const 1)))", i, i);
+    for (int i = 0; i < deep; i++) p += sprintf(p, "(br_if 0 (local.get %d)))", 1 + i % locals);
+  }
+  if (text) sprintf(p, "(i32.const 0)");
+  ambi_pack *pack = text ? open_pack(host, name, "1.0.0", MEMORY, text, NULL) : NULL;
+  ambi_pack_kernel *k = NULL;
+  ambi_status s = ambi_pack_kernel_open(pack, "k", &k);
+  ambi_pack_kernel_close(k);
+  ambi_pack_close(pack);
+  free(text);
+  return s;
+}
+
+/* A few kilobytes that would keep the compiler busy for minutes are not given to it. */
+static void test_compiling(void) {
+  double begin = now();
+  CHECK_STATUS(open_loops("loops", 1, 250, 300), AMBI_COMPILE_FAILED, "too long to compile", "locals");
+  CHECK_STATUS(open_loops("groups", 10, 90, 100), AMBI_COMPILE_FAILED, "too long to compile", "locals");
+  CHECK_STATUS(open_loops("deep", 1, 1000, 1), AMBI_COMPILE_FAILED, "too long to compile", "deep");
+  CHECK(now() - begin < 3, "three refusals took %.1f s", now() - begin);
+  CHECK_OK(open_loops("usual", 10, 8, 40));
+}
+
 /* ---- what is switched off
  * ----------------------------------------------------------------------------------------------- */
 static void test_proposals(void) {
@@ -351,6 +382,7 @@ int main(void) {
   test_options();
   test_code();
   test_proposals();
+  test_compiling();
   ambi_pack_host_destroy(host);
   char command[128];
   snprintf(command, sizeof command, "rm -r %s", root);

@@ -18,6 +18,7 @@
  * Rules
  *  - A module sees its own linear memory and nothing else. Memory, tables, stack and time are limited.
  *  - A trap, a missed deadline or a refused growth ends that instance; the next call gets a fresh one.
+ *  - Before a module is compiled its code is counted: what would take longer than seconds is refused (docs/packs.md).
  *  - A module runs on the caller's stack: a thread with less than 640 KiB left is refused (AMBI_UNSUPPORTED).
  *  - Any threads may use one host, pack or kernel at once; a call belongs to one thread.
  *  - Needs Wasmtime's shared library (AMBI_WASMTIME names it) and libsodium (AMBI_SODIUM), loaded when a host is made.

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "pack/pack.h"
+#include "pack/scan.h"
 
 /* ---- imports and exports --------------------------------------------------------------------------------------------
  */
@@ -83,8 +84,10 @@ static ambi_status compile(ambi_pack_host *h, const manifest_kernel *m, const vo
   if (!c) return fail(AMBI_NO_MEMORY, "%s: no memory to compile it", m->id);
   snprintf(c->hash, sizeof c->hash, "%s", m->hash);
   snprintf(c->entry, sizeof c->entry, "%s", m->entry);
-  wasmtime_error *e = w->wasmtime_module_new(h->engine, bytes, n, &c->module);
-  ambi_status s = e ? wasmtime_failed(w, AMBI_COMPILE_FAILED, m->id, e, NULL) : check_imports(w, m->id, c->module);
+  ambi_status s = scan_check(m->id, bytes, n);
+  wasmtime_error *e = s != AMBI_OK ? NULL : w->wasmtime_module_new(h->engine, bytes, n, &c->module);
+  if (e) s = wasmtime_failed(w, AMBI_COMPILE_FAILED, m->id, e, NULL);
+  if (s == AMBI_OK) s = check_imports(w, m->id, c->module);
   if (s == AMBI_OK) s = check_exports(w, m, c);
   if (s == AMBI_OK)
     *out = c;

@@ -1,6 +1,7 @@
 /* pack.h -- what a host of kernel packs is made of.
  *
  *   trust.c     a folder, verified: signature, versions, hashes, allowlist
+ *   scan.c      what compiling a module would cost
  *   code.c      bytes compiled, imports and exports checked; kept by hash while packs use them
  *   stack.c     how much stack the calling thread has left
  *   instance.c  a module's linear memory, its limits, one call
