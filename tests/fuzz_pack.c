@@ -59,6 +59,7 @@ static void put_params(word *w) {
       break;
     case AMBI_ROPE:
       w[0].f = 10000, w[2].u = 2 * (1 + below(5)), w[5].u = below(2);
+      if (below(8) == 0) w[1].u = w[3].u = 0xffffffff, w[4].u = 0; /* empty, whatever the others are */
       break;
     case AMBI_LINEAR:
       break;

@@ -31,6 +31,7 @@ static int plan(call *c) {
   uint64_t n;
   if (!finite_word(c->params[0]) || c->params[0].f <= 0 || c->params[5].u > 1) return BAD_PARAMS;
   if (D % 2 || D == 0 || !count(c, &n)) return BAD_PARAMS;
+  if (n == 0) L = H = batch = 0; /* strides of nothing cannot overflow */
   if (!holds(c->d.a, n) || c->d.b.size) return BAD_INPUT;
   if (!holds(c->d.out, n)) return BAD_OUTPUT;
   c->at[back ? AMBI_GRAD(Y) : X] = c->d.a;
