@@ -276,7 +276,7 @@ static inline pow2 v_pow2(vr a, vr *n) { /* n: the nearest integer to a */
   return (pow2){K(1.0), *n};
 #else
   /* 1.5 2^23 + 254: above 2^23 floats are integers, so the lowest bits are n + 254 */
-  const vr sum = a + K(12583166.0);
+  const vr sum = v_now(a + K(12583166.0));
   const vi both = v_bits(sum), half = both >> 1;
   *n = sum - K(12583166.0);
   return (pow2){v_from_bits(half << 23), v_from_bits((both - half) << 23)}; /* what is above the exponent falls out */
