@@ -118,7 +118,7 @@ static int64_t gather(checker *ck, job *jobs) {
 }
 
 int check_by_jobs(checker *ck, int (*check)(checker *ck)) {
-  job jobs[MOST_JOBS];
+  job jobs[MOST_JOBS] = {{0}};
   int64_t idle = 0;
   if (ck->jobs > MOST_JOBS) ck->jobs = MOST_JOBS;
   for (int64_t i = 0; i < ck->jobs; i++) {
