@@ -71,6 +71,14 @@ inline void solve(const args &a, const place &w, state &f, float *q) {
 }
 
 inline float lse_of(float most, float sum) { return sum == 0 ? -INFINITY : most * 0.69314718056f + logf(sum); }
+
+/* Solves a block's queries and does each(f, i, row, sum) for this lane's: row i of f has what `row` sees, times sum. */
+template <class EACH> inline void solve_rows(const args &a, const place &w, float *memory, EACH each) {
+  state f;
+  solve(a, w, f, memory);
+#pragma unroll
+  for (int i = 0; i < 4; i++) each(f, i, w.first + MY_ROW + LANE_Y + 4 * i, row_sum(f.sum[i].total));
+}
 }  // namespace forward
 
 #if !BACKWARD
@@ -78,17 +86,12 @@ KERNEL(attention_forward, THREADS, BLOCKS) {
   using namespace forward;
   DYNAMIC_SHARED(memory);
   const place w = place_of(a, QUERIES, HEADS, ROWS, CAUSAL);
-  state f;
-  solve(a, w, f, (float *)memory);
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
-    const int row = w.first + MY_ROW + LANE_Y + 4 * i;
-    const float sum = row_sum(f.sum[i].total);
-    if (row >= QUERIES) continue;
+  solve_rows(a, w, (float *)memory, [&](const state &f, int i, int row, float sum) {
+    if (row >= QUERIES) return;
     if (HAS(LSE) && LANE_X == 0)
       PUT(LSE, HEAD_OFFSET(LSE, w.batch, w.head) + row * L_STRIDE(LSE), lse_of(f.most[i], sum));
     put_sums(false, (float *)row_address(a, O, w.batch, w.head, row), f.o[i], sum == 0 ? 0.0f : 1.0f / sum, (int)WIDTH);
-  }
+  });
 }
 #else
 namespace forward {
@@ -111,20 +114,16 @@ KERNEL(attention_solve, THREADS, BLOCKS) {
   using namespace forward;
   DYNAMIC_SHARED(memory);
   const place w = place_of(a, QUERIES, HEADS, ROWS, CAUSAL);
-  state f;
-  solve(a, w, f, (float *)memory);
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
-    const int row = w.first + MY_ROW + LANE_Y + 4 * i;
+  solve_rows(a, w, (float *)memory, [&](const state &f, int i, int row, float sum) {
     const i64 at = (w.batch * HEADS + w.head) * QUERIES + row;
-    const float sum = row_sum(f.sum[i].total), mine = lse_of(f.most[i], sum);
+    const float mine = lse_of(f.most[i], sum);
     float delta = WANTS_DT ? delta_part(a, w, f.o[i], row, sum == 0 ? 0.0f : 1.0f / sum) : 0.0f, lse = mine;
-    if (row >= QUERIES || LANE_X != 0) continue;
+    if (row >= QUERIES || LANE_X != 0) return;
     if (HAS(LSE)) lse = GET(LSE, HEAD_OFFSET(LSE, w.batch, w.head) + row * L_STRIDE(LSE));
     /* o is the sum of p v: with the saved lse in p, should it differ */
     if (HAS(LSE) && !HAS(O) && sum != 0) delta *= exp2f((mine - lse) * 1.44269504089f);
     ROW_LSE(at) = lse == -INFINITY ? INFINITY : lse * 1.44269504089f;
     ROW_DELTA(at) = delta;
-  }
+  });
 }
 #endif
