@@ -21,7 +21,7 @@ void options_help(const command_line *c) {
   if (c->notes) printf("\n%s\n", c->notes);
 }
 
-__attribute__((format(printf, 2, 3))) static int fail(const command_line *c, const char *format, ...) {
+int options_wrong(const command_line *c, const char *format, ...) {
   va_list ap;
   va_start(ap, format);
   fprintf(stderr, "%s: ", c->name);
@@ -68,17 +68,17 @@ static int parse_option(const command_line *c, int argc, char **argv, int *i) {
     return 0;
   }
   const option *o = arg[1] == '-' ? find(c, arg + 2, &value) : NULL;
-  if (!o) return fail(c, "there is no option %s", arg);
+  if (!o) return options_wrong(c, "there is no option %s", arg);
   if (o->type == OPT_FLAG) {
-    if (value) return fail(c, "--%s takes no value, got '%s'", o->name, value);
+    if (value) return options_wrong(c, "--%s takes no value, got '%s'", o->name, value);
     *(int *)o->target = 1;
     return -1;
   }
   if (!value) {
-    if (*i + 1 >= argc) return fail(c, "--%s needs a value: %s", o->name, o->arg);
+    if (*i + 1 >= argc) return options_wrong(c, "--%s needs a value: %s", o->name, o->arg);
     value = argv[++*i];
   }
-  if (!store(o, value)) return fail(c, "--%s wants a number, got '%s'", o->name, value);
+  if (!store(o, value)) return options_wrong(c, "--%s wants a number, got '%s'", o->name, value);
   return -1;
 }
 
@@ -91,7 +91,7 @@ int options_parse(const command_line *c, int argc, char **argv, const char **ope
       int rc = parse_option(c, argc, argv, &i);
       if (rc >= 0) return rc;
     } else {
-      if (operands == c->max_operands) return fail(c, "one argument too many: '%s'", argv[i]);
+      if (operands == c->max_operands) return options_wrong(c, "one argument too many: '%s'", argv[i]);
       operand[operands++] = argv[i];
     }
   }

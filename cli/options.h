@@ -37,6 +37,9 @@ typedef struct {
  * operand[i] is overwritten for each operand that is given. Returns -1 to go on, otherwise the exit status. */
 int options_parse(const command_line *c, int argc, char **argv, const char **operand);
 
+/* Prints what is wrong with the arguments, and where help is; 2. */
+__attribute__((format(printf, 2, 3))) int options_wrong(const command_line *c, const char *format, ...);
+
 /* Prints what --help prints. */
 void options_help(const command_line *c);
 

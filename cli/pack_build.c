@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "../util/files.h"
+#include "../util/json.h"
 #include "pack.h"
 #include "pack_kernels.h"
 
@@ -19,22 +20,9 @@ typedef struct {
 
 /* ---- pieces of JSON
  * -------------------------------------------------------------------------------------------------- */
-static void put_text(FILE *to, const char *text) {
-  fputc('"', to);
-  for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
-    if (*c == '"' || *c == '\\')
-      fprintf(to, "\\%c", *c);
-    else if (*c < 0x20)
-      fprintf(to, "\\u%04x", *c);
-    else
-      fputc(*c, to);
-  }
-  fputc('"', to);
-}
-
 static void put_member(FILE *to, const char *indent, const char *name, const char *text) {
   fprintf(to, "%s\"%s\": ", indent, name);
-  put_text(to, text);
+  json_write_text(to, text);
   fprintf(to, ",\n");
 }
 
@@ -140,9 +128,9 @@ static void put_time(FILE *to) {
 static void put_author(const builder *b, const uint8_t *key) {
   char hex[65];
   fprintf(b->to, "  \"author\": {\"name\": ");
-  put_text(b->to, b->author);
+  json_write_text(b->to, b->author);
   fprintf(b->to, ", \"email\": ");
-  put_text(b->to, b->email);
+  json_write_text(b->to, b->email);
   if (key) key_text(key, hex), fprintf(b->to, ", \"signing_key\": \"ed25519:%s\"", hex);
   fprintf(b->to, "},\n");
 }
@@ -188,7 +176,46 @@ static int build(builder *b, const uint8_t *secret) {
   b->to = f.to;
   if (!put_pack(b, secret ? key : NULL)) return file_cancel(&f), 1;
   if (!file_commit(&f, err, sizeof err)) return fprintf(stderr, "ambi pack: %s\n", err), 1;
+  snprintf(path, sizeof path, "%s/kernels.json.sig", b->out);
+  remove(path); /* whatever was signed, it was not this */
   return secret ? !sign_folder(b->out, secret) : 0;
+}
+
+/* ---- options that would make a pack no host takes
+ * ------------------------------------------------------------------------- */
+static int is_version(const char *text) {
+  for (int i = 0; i < 3; i++) {
+    size_t digits = strspn(text, "0123456789");
+    if (digits < 1 || digits > 9 || text[digits] != (i < 2 ? '.' : 0)) return 0;
+    text += digits + 1;
+  }
+  return 1;
+}
+
+static int is_word(const char *text) {
+  return *text && strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-") == strlen(text);
+}
+
+/* Every id of a list is a kernel's; 0 after saying which is not. */
+static int all_known(const command_line *spec, const char *list) {
+  char id[64];
+  for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+    snprintf(id, sizeof id, "%.*s", (int)strcspn(at, ","), at);
+    if (!pack_def_named(id)) return options_wrong(spec, "--kernels: there is no kernel '%s'", id), 0;
+  }
+  return 1;
+}
+
+static int check_options(const command_line *spec, const builder *b) {
+  const char *const texts[] = {b->name, b->description, b->author, b->email};
+  for (int i = 0; i < 4; i++)
+    if (strlen(texts[i]) > 256) return options_wrong(spec, "a text of more than 256 bytes: '%.40s..'", texts[i]);
+  if (!is_version(b->version))
+    return options_wrong(spec, "--version: expected one such as 1.2.3, got '%s'", b->version);
+  if (!is_word(b->name)) return options_wrong(spec, "--name: letters, digits, '_', '-' and '.', got '%s'", b->name);
+  if (b->pages < 1 || b->pages > 65536) return options_wrong(spec, "--pages: expected 1 to 65536");
+  if (b->ticks < 1 || b->ticks > 3600000) return options_wrong(spec, "--ticks: expected 1 to 3600000");
+  return all_known(spec, b->only) ? 0 : 2;
 }
 
 int pack_build(int argc, char **argv) {
@@ -217,6 +244,7 @@ int pack_build(int argc, char **argv) {
   int rc = options_parse(&spec, argc, argv, operands);
   if (rc >= 0) return rc;
   if (!operands[1]) return options_help(&spec), 2;
+  if ((rc = check_options(&spec, &b))) return rc;
   b.modules = operands[0], b.out = operands[1];
   if (b.key && !key_read(b.key, secret)) return 1;
   if (ambi_device_open("ref", NULL, &b.ref) != AMBI_OK) return trouble("ref");

@@ -18,7 +18,7 @@ int trouble(const char *what) {
 /* ---- keys -----------------------------------------------------------------------------------------------------------
  */
 static int from_hex(const char *text, uint8_t key[32]) {
-  if (strspn(text, "0123456789abcdef") < 64) return 0;
+  if (strspn(text, "0123456789abcdefABCDEF") < 64) return 0;
   for (int i = 0; i < 32; i++) {
     unsigned byte;
     if (sscanf(text + (ptrdiff_t)2 * i, "%2x", &byte) != 1) return 0;
@@ -37,7 +37,8 @@ int key_read(const char *file_or_hex, uint8_t key[32]) {
   if (from_hex(file_or_hex, key)) return 1;
   char *text = file_read(file_or_hex, 4096, &n, err, sizeof err);
   int good = text && from_hex(text, key);
-  if (!good) fprintf(stderr, "ambi pack: %s\n", text ? "a key is 64 hex digits" : err);
+  if (!good && text) snprintf(err, sizeof err, "%.200s: a key is 64 hex digits", file_or_hex);
+  if (!good) fprintf(stderr, "ambi pack: %s\n", err);
   if (text) memset(text, 0, n);
   free(text);
   return good;
@@ -68,6 +69,8 @@ int pack_keygen(int argc, char **argv) {
   if (!file) return options_help(&spec), 2;
   uint8_t secret[32], key[32];
   char hex[66], path[4096], err[300];
+  if ((size_t)snprintf(path, sizeof path, "%s.pub", file) >= sizeof path)
+    return fprintf(stderr, "ambi pack: the path is too long\n"), 1;
   if (ambi_pack_make_key(secret) != AMBI_OK || ambi_pack_public_key(secret, key) != AMBI_OK) return trouble("keygen");
   key_text(secret, hex);
   int good = write_secret(file, hex);
@@ -76,7 +79,6 @@ int pack_keygen(int argc, char **argv) {
   key_text(key, hex);
   printf("%s\n", hex);
   memcpy(hex + 64, "\n", 2);
-  snprintf(path, sizeof path, "%s.pub", file);
   if (file_write(path, hex, 65, err, sizeof err)) return 0;
   fprintf(stderr, "ambi pack: %s\n", err);
   return 1;
@@ -137,6 +139,7 @@ static void report(void *context, const char *check, int passed, const char *sen
   trust_options *t = context;
   t->refused += !passed;
   if (t->verbose) printf("%-4s  %-15s %s\n", passed ? "ok" : "FAIL", check, sentence);
+  if (!t->verbose && strcmp(check, "kernel") == 0) fprintf(stderr, "ambi pack: %s\n", sentence);
   if (t->insecure && strcmp(check, "signature") == 0)
     fprintf(stderr, "WARNING: --insecure-accept-unsigned-packs-for-development: the signature is not checked\n");
 }

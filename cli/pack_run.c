@@ -1,6 +1,7 @@
 /* pack_run.c -- `ambi pack run`: one call over files. Params are those the manifest lists, in its order; sizes that are
  * not given come from the shape of a. */
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,11 +13,22 @@
 
 typedef struct {
   const char *folder, *id, *pass, *set, *file[AMBI_PACK_REGIONS];
-  int64_t scratch; /* floats */
+  int64_t scratch;          /* floats */
+  const json_value *kernel; /* what the manifest says of it */
   npy_array in[AMBI_PACK_REGIONS], out;
   uint32_t words[PACK_WORDS];
   ambi_pack_call call;
 } runner;
+
+__attribute__((format(printf, 2, 3))) static int wrong(const runner *r, const char *format, ...) {
+  va_list ap;
+  va_start(ap, format);
+  fprintf(stderr, "ambi pack: %s: ", r->id);
+  vfprintf(stderr, format, ap);
+  fprintf(stderr, "\n");
+  va_end(ap);
+  return 0;
+}
 
 /* ---- params
  * ---------------------------------------------------------------------------------------------------------- */
@@ -48,7 +60,7 @@ static double inferred(const runner *r, const char *name, const json_value *para
   return NAN;
 }
 
-/* --set name=value,name=value */
+/* --set name=value,name=value: the value of a name, if it is there */
 static int given(const char *set, const char *name, double *value) {
   size_t n = strlen(name);
   for (const char *at = set; at && *at; at += strcspn(at, ",") + (at[strcspn(at, ",")] == ',')) {
@@ -59,37 +71,104 @@ static int given(const char *set, const char *name, double *value) {
   return 0;
 }
 
-static int take_param(runner *r, const json_value *p, const json_value *params, int index) {
-  const json_value *start = json_get(p, "default");
-  double v = inferred(r, p->key, params);
-  if (v != v) v = start && start->type == JSON_NUMBER ? start->number : 0;
-  given(r->set, p->key, &v);
-  const char *type = json_text(json_get(p, "type"));
-  float f = (float)v;
-  if (index == PACK_WORDS || !type) return 0;
-  if (strcmp(type, "f32") == 0)
-    memcpy(&r->words[index], &f, sizeof f);
-  else if (v >= 0 && v <= (double)UINT32_MAX)
-    r->words[index] = (uint32_t)v;
-  else
-    return 0;
+/* Each piece of it names a param, and a number. */
+static int check_set(const runner *r, const json_value *params) {
+  char piece[300], *end;
+  for (const char *at = r->set; at && *at; at += strcspn(at, ",") + (at[strcspn(at, ",")] == ',')) {
+    snprintf(piece, sizeof piece, "%.*s", (int)strcspn(at, ","), at);
+    char *value = strchr(piece, '=');
+    if (!value) return wrong(r, "--set: expected PARAM=NUMBER, got '%s'", piece);
+    *value++ = 0;
+    if (!json_get(params, piece)) return wrong(r, "--set: it has no param '%s'", piece);
+    strtod(value, &end);
+    if (end == value || *end) return wrong(r, "--set: %s: expected a number, got '%s'", piece, value);
+  }
   return 1;
 }
 
-static int take_params(runner *r, const char *text, size_t bytes) {
-  char err[200];
-  int n = 0, good = 1;
-  json_doc *doc = json_parse(text, bytes, err, sizeof err);
-  const json_value *k = doc ? json_get(json_root(doc), "kernels")->child : NULL;
-  while (k && strcmp(json_text(json_get(k, "id")), r->id) != 0) k = k->next;
-  const json_value *params = json_get(k, "params");
+static int within(const runner *r, const json_value *p, double v) {
+  const json_value *least = json_get(p, "min"), *most = json_get(p, "max");
+  if (least && v < least->number) return wrong(r, "%s: at least %g, got %g", p->key, least->number, v);
+  if (most && v > most->number) return wrong(r, "%s: at most %g, got %g", p->key, most->number, v);
+  return 1;
+}
+
+static int take_param(runner *r, const json_value *p, const json_value *params, int index) {
+  const json_value *start = json_get(p, "default");
+  const char *type = json_text(json_get(p, "type"));
+  double v = inferred(r, p->key, params);
+  if (v != v) v = start && start->type == JSON_NUMBER ? start->number : 0;
+  given(r->set, p->key, &v);
+  float f = (float)v;
+  if (index == PACK_WORDS) return wrong(r, "more than %d params", (int)PACK_WORDS);
+  if (!within(r, p, v)) return 0;
+  if (type && strcmp(type, "f32") == 0) {
+    memcpy(&r->words[index], &f, sizeof f);
+    return 1;
+  }
+  if (!type || strcmp(type, "u32") != 0) return wrong(r, "%s: of a type that is neither u32 nor f32", p->key);
+  if (!(v >= 0 && v <= (double)UINT32_MAX) || v != floor(v))
+    return wrong(r, "%s: expected a whole number from 0 to %u, got %g", p->key, UINT32_MAX, v);
+  r->words[index] = (uint32_t)v;
+  return 1;
+}
+
+static int take_params(runner *r) {
+  const json_value *params = json_get(r->kernel, "params");
+  int n = 0, good = check_set(r, params);
   for (const json_value *p = params ? params->child : NULL; p && good; p = p->next)
     good = take_param(r, p, params, n++);
-  if (!good) fprintf(stderr, "ambi pack: %s: its params cannot be made\n", r->id);
   r->call.at[AMBI_PACK_PARAMS] = r->words;
   r->call.bytes[AMBI_PACK_PARAMS] = (size_t)n * sizeof *r->words;
-  json_free(doc);
   return good;
+}
+
+/* ---- shapes
+ * ------------------------------------------------------------------------------------------------------------- */
+/* What this axis must be: itself, or what the axis of a with the same symbol is; -1: anything. */
+static int64_t wanted_axis(const json_value *axis, const json_value *of_a, const npy_array *a) {
+  if (axis->type == JSON_NUMBER) return axis->integer;
+  const json_value *s = json_get(of_a, "shape")->child;
+  for (int i = 0; s; s = s->next, i++)
+    if (s->type == JSON_STRING && strcmp(s->text, axis->text) == 0) return a->shape[i];
+  return -1;
+}
+
+/* Bytes say nothing about a transposed b. The manifest describes forward; b with one axis may hold more than it says
+ * (a weight, then a bias). */
+static int check_shapes(const runner *r) {
+  const npy_array *a = &r->in[AMBI_PACK_A], *b = &r->in[AMBI_PACK_B];
+  const json_value *inputs = json_get(r->kernel, "inputs"), *of_a = inputs ? inputs->child : NULL;
+  const json_value *of_b = of_a ? of_a->next : NULL;
+  if (r->call.pass != AMBI_FORWARD || !of_b || b->ndim < 2) return 1;
+  if ((size_t)a->ndim != json_get(of_a, "shape")->length || (size_t)b->ndim != json_get(of_b, "shape")->length)
+    return 1;
+  const json_value *axis = json_get(of_b, "shape")->child;
+  for (int i = 0; i < b->ndim; i++, axis = axis->next) {
+    int64_t want = wanted_axis(axis, of_a, a);
+    if (want >= 0 && b->shape[i] != want)
+      return wrong(r, "b: axis %d has %lld elements, expected %lld as in a", i, (long long)b->shape[i],
+                   (long long)want);
+  }
+  return 1;
+}
+
+/* After a call that was refused: what the manifest says of its inputs. */
+static void say_inputs(const runner *r) {
+  const json_value *inputs = json_get(r->kernel, "inputs");
+  if (r->call.pass != AMBI_FORWARD || !inputs || !inputs->child) return;
+  fprintf(stderr, "ambi pack: %s takes", r->id);
+  for (const json_value *t = inputs->child; t; t = t->next) {
+    fprintf(stderr, " %s (", json_text(json_get(t, "name")));
+    for (const json_value *n = json_get(t, "shape")->child; n; n = n->next) {
+      if (n->type == JSON_STRING)
+        fprintf(stderr, "%s", n->text);
+      else
+        fprintf(stderr, "%lld", (long long)n->integer);
+      fprintf(stderr, "%s", n->next ? ", " : "");
+    }
+    fprintf(stderr, ")%s", t->next ? "," : "\n");
+  }
 }
 
 /* ---- regions
@@ -117,14 +196,14 @@ static int make_outputs(runner *r) {
     r->out.count = (size_t)(rows * cols);
   }
   npy_array *s = &r->in[AMBI_PACK_SCRATCH];
-  *s = (npy_array){.count = (size_t)(r->scratch > 0 ? r->scratch : 0), .ndim = 1, .shape = {r->scratch}};
+  *s = (npy_array){.count = (size_t)r->scratch, .ndim = 1, .shape = {r->scratch}};
   r->out.data = calloc(r->out.count + 1, sizeof(float));
   s->data = calloc(s->count + 1, sizeof(float));
   r->call.at[AMBI_PACK_OUT] = r->out.data;
   r->call.bytes[AMBI_PACK_OUT] = r->out.count * sizeof(float);
   r->call.at[AMBI_PACK_SCRATCH] = s->data;
   r->call.bytes[AMBI_PACK_SCRATCH] = s->count * sizeof(float);
-  return r->out.data && s->data;
+  return (r->out.data && s->data) || wrong(r, "no memory for %zu results", r->out.count + s->count);
 }
 
 static int write_array(const char *path, const npy_array *a, const char *title) {
@@ -136,24 +215,57 @@ static int write_array(const char *path, const npy_array *a, const char *title) 
   return 1;
 }
 
+/* Opens the kernel, or what steps in for it, which is then what is run. */
+static int open_kernel(runner *r, ambi_pack *pack, ambi_pack_kernel **k) {
+  if (ambi_pack_kernel_open(pack, r->id, k) != AMBI_OK) return trouble(r->folder), 0;
+  const char *id = ambi_pack_kernel_id(*k);
+  if (strcmp(id, r->id) != 0) fprintf(stderr, "ambi pack: %s cannot be used: its fallback %s steps in\n", r->id, id);
+  r->id = id;
+  return 1;
+}
+
+static int run_opened(runner *r, ambi_pack *pack, const char *text, size_t bytes) {
+  ambi_pack_kernel *k = NULL;
+  char err[200];
+  int good = open_kernel(r, pack, &k);
+  json_doc *doc = json_parse(text, bytes, err, sizeof err);
+  r->kernel = doc ? json_get(json_root(doc), "kernels")->child : NULL;
+  while (good && r->kernel && strcmp(json_text(json_get(r->kernel, "id")), r->id) != 0) r->kernel = r->kernel->next;
+  good = good && read_inputs(r) && check_shapes(r) && take_params(r) && make_outputs(r);
+  if (good && ambi_pack_run(k, &r->call) != AMBI_OK) {
+    good = !trouble("run");
+    if (r->call.code == 1) say_inputs(r);
+  }
+  good = good && write_array(r->file[AMBI_PACK_OUT], &r->out, "out:");
+  if (good && r->scratch) good = write_array(r->file[AMBI_PACK_SCRATCH], &r->in[AMBI_PACK_SCRATCH], "scratch:");
+  json_free(doc);
+  ambi_pack_kernel_close(k);
+  return good;
+}
+
 static int run(runner *r, trust_options *t) {
   ambi_pack_host *host = trust_host(t);
   ambi_pack *pack = NULL;
-  ambi_pack_kernel *k = NULL;
   ambi_pack_info info;
   if (!host) return 1;
-  int rc = ambi_pack_open(host, r->folder, &pack) != AMBI_OK || ambi_pack_get_info(pack, &info) != AMBI_OK;
-  if (!rc && t->state) rc = ambi_pack_swap(host, pack) != AMBI_OK; /* it counts as activated */
-  if (!rc) rc = ambi_pack_kernel_open(pack, r->id, &k) != AMBI_OK;
-  if (rc) trouble(r->folder);
-  if (!rc) rc = !read_inputs(r) || !take_params(r, info.manifest, info.manifest_bytes) || !make_outputs(r);
-  if (!rc && ambi_pack_run(k, &r->call) != AMBI_OK) rc = trouble("run");
-  if (!rc) rc = !write_array(r->file[AMBI_PACK_OUT], &r->out, "out:");
-  if (!rc && r->scratch > 0) rc = !write_array(r->file[AMBI_PACK_SCRATCH], &r->in[AMBI_PACK_SCRATCH], "scratch:");
-  ambi_pack_kernel_close(k);
+  int good = ambi_pack_open(host, r->folder, &pack) == AMBI_OK && ambi_pack_get_info(pack, &info) == AMBI_OK;
+  if (good && t->state) good = ambi_pack_swap(host, pack) == AMBI_OK; /* it counts as activated */
+  if (!good) trouble(r->folder);
+  good = good && run_opened(r, pack, info.manifest, info.manifest_bytes);
   ambi_pack_close(pack);
   ambi_pack_host_destroy(host);
-  return rc;
+  return !good;
+}
+
+static int check_options(const command_line *spec, const runner *r) {
+  if (strcmp(r->pass, "forward") != 0 && strcmp(r->pass, "backward") != 0)
+    return options_wrong(spec, "--pass: expected forward or backward, got '%s'", r->pass);
+  if (!r->file[AMBI_PACK_A]) return options_wrong(spec, "--a names the input");
+  if (r->scratch < 0 || r->scratch > UINT32_MAX / 4)
+    return options_wrong(spec, "--scratch: expected 0 to %u numbers", UINT32_MAX / 4);
+  if (r->file[AMBI_PACK_SCRATCH] && !r->scratch)
+    return options_wrong(spec, "--scratch-out: there is none without --scratch N");
+  return 0;
 }
 
 int pack_run(int argc, char **argv) {
@@ -178,10 +290,10 @@ int pack_run(int argc, char **argv) {
   const char *operands[2] = {NULL, NULL};
   int rc = options_parse(&spec, argc, argv, operands);
   if (rc >= 0) return rc;
-  int back = strcmp(r.pass, "backward") == 0;
-  if (!operands[1] || (!back && strcmp(r.pass, "forward") != 0)) return options_help(&spec), 2;
+  if (!operands[1]) return options_help(&spec), 2;
+  if ((rc = check_options(&spec, &r))) return rc;
   r.folder = operands[0], r.id = operands[1];
-  r.call.pass = back ? AMBI_BACKWARD : AMBI_FORWARD;
+  r.call.pass = strcmp(r.pass, "backward") == 0 ? AMBI_BACKWARD : AMBI_FORWARD;
   rc = run(&r, &t);
   for (int k = 0; k < AMBI_PACK_REGIONS; k++) free(r.in[k].data);
   free(r.out.data);

@@ -17,7 +17,7 @@ enum { MOST_THREADS = 64 };
 typedef struct {
   trust_options trust;
   const char *old, *new, *id;
-  int64_t times, threads;
+  int64_t times, threads, done;
   ambi_pack_host *host;
   pack_case c; /* what every thread asks, and the right answer */
   atomic_llong calls, failed, wrong;
@@ -66,7 +66,9 @@ static int swap_often(swapper *s) {
   long early = 0;
   for (int64_t i = 0; i < s->times; i += 2) {
     if (swap_to(s, s->new)) return 1;
+    s->done++;
     if (i + 1 < s->times && ambi_pack_rollback(s->host) != AMBI_OK) return trouble("rollback");
+    s->done += i + 1 < s->times;
     if (i <= s->times / 5) early = resident();
   }
   long late = resident();
@@ -86,7 +88,7 @@ static int swap_all(swapper *s) {
   clock_gettime(CLOCK_MONOTONIC, &end);
   double seconds = (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
   printf("%lld swaps and rollbacks, %lld calls of %s from %d threads in %.1f s: %lld failed, %lld wrong\n",
-         (long long)s->times, (long long)atomic_load(&s->calls), s->id, started, seconds,
+         (long long)s->done, (long long)atomic_load(&s->calls), s->id, started, seconds,
          (long long)atomic_load(&s->failed), (long long)atomic_load(&s->wrong));
   return rc || started < s->threads || atomic_load(&s->failed) || atomic_load(&s->wrong);
 }
@@ -111,7 +113,11 @@ int pack_swap(int argc, char **argv) {
   int rc = options_parse(&spec, argc, argv, operands);
   if (rc >= 0) return rc;
   const pack_def *d = pack_def_named(s.id);
-  if (!operands[1] || !d || s.threads < 0 || s.threads > MOST_THREADS) return options_help(&spec), 2;
+  if (!operands[1]) return options_help(&spec), 2;
+  if (!d) return options_wrong(&spec, "there is no kernel %s", s.id);
+  if (s.times < 1) return options_wrong(&spec, "--times: expected 1 or more");
+  if (s.threads < 0 || s.threads > MOST_THREADS)
+    return options_wrong(&spec, "--threads: expected 0 to %d", (int)MOST_THREADS);
   s.old = operands[0], s.new = operands[1];
   if (!(s.host = trust_host(&s.trust))) return 1;
   rc = ambi_device_open("ref", NULL, &ref) != AMBI_OK ? trouble("ref") : 0;

@@ -232,6 +232,62 @@ static void test_drafts(void) {
   free(text);
 }
 
+/* ---- swaps
+ * --------------------------------------------------------------------------------------------------------------- */
+static double answer(ambi_pack_host *h) {
+  float x = 0;
+  ambi_pack_call call = {.pass = AMBI_FORWARD, .at[AMBI_PACK_OUT] = &x, .bytes[AMBI_PACK_OUT] = sizeof x};
+  return ambi_pack_run_active(h, "k", &call) == AMBI_OK ? (double)x : -1;
+}
+
+#define GIVES(x) "(f32.store (i32.load offset=16 (local.get 0)) (f32.const " x ")) (i32.const 0)"
+
+typedef struct {
+  ambi_pack_host *host;
+  ambi_pack *pack;
+} swapper;
+
+static void *swap_often(void *context) {
+  const swapper *s = context;
+  for (int i = 0; i < 200; i++) {
+    if (ambi_pack_swap(s->host, s->pack) != AMBI_OK) return context;
+    if (i % 3 == 0) ambi_pack_rollback(s->host); /* there may be nothing to roll back to: another did */
+    if (!(answer(s->host) > 0)) return context;
+  }
+  return NULL;
+}
+
+/* A pack swapped with itself, rollbacks to nothing, a folder that is gone, threads that swap at once. */
+static void test_swaps(void) {
+  ambi_pack_options o = {.trusted = (const uint8_t(*)[32])key, .trusted_count = 1};
+  ambi_pack_host *h = NULL;
+  CHECK_OK(ambi_pack_host_create(&o, &h));
+  ambi_pack *one = open_pack(h, "one", "1.0.0", MEMORY, GIVES("1"), NULL);
+  ambi_pack *two = open_pack(h, "two", "1.0.0", MEMORY, GIVES("2"), NULL);
+  CHECK_STATUS(ambi_pack_rollback(h), AMBI_INVALID, "no pack to roll back to");
+  char command[300];
+  snprintf(command, sizeof command, "rm -r %s/one %s/two", root, root);
+  CHECK(system(command) == 0, "the folders are gone, the packs are not");
+  CHECK_OK(ambi_pack_swap(h, one));
+  CHECK_STATUS(ambi_pack_rollback(h), AMBI_INVALID, "no pack to roll back to");
+  CHECK_OK(ambi_pack_swap(h, one));
+  CHECK_OK(ambi_pack_rollback(h));
+  CHECK_STATUS(ambi_pack_rollback(h), AMBI_INVALID, "no pack to roll back to");
+  CHECK(answer(h) == 1, "got %g", answer(h));
+  CHECK_OK(ambi_pack_swap(h, two));
+  CHECK(answer(h) == 2, "got %g", answer(h));
+  pthread_t threads[4];
+  void *failed[4];
+  swapper s[2] = {{h, one}, {h, two}};
+  for (int i = 0; i < 4; i++) CHECK(pthread_create(&threads[i], NULL, swap_often, &s[i % 2]) == 0, "a thread");
+  for (int i = 0; i < 4; i++) pthread_join(threads[i], &failed[i]);
+  CHECK(!failed[0] && !failed[1] && !failed[2] && !failed[3], "swaps at once: %s", ambi_error());
+  ambi_pack_close(one);
+  ambi_pack_close(two);
+  CHECK(answer(h) > 0, "the active pack stays");
+  ambi_pack_host_destroy(h);
+}
+
 /* ---- what is told
  * ------------------------------------------------------------------------------------------------------- */
 typedef struct {
@@ -266,6 +322,7 @@ static void test_reports(void) {
   CHECK_OK(ambi_pack_open(l.host, path_of("told"), &pack));
   CHECK_OK(ambi_pack_kernel_open(pack, "imports", &kernel));
   CHECK(l.refused == 1 && strstr(l.last, "env.f"), "told of %d refusals: %s", l.refused, l.last);
+  CHECK(strcmp(ambi_pack_kernel_id(kernel), "right") == 0, "the fallback is %s", ambi_pack_kernel_id(kernel));
   ambi_pack_kernel_close(kernel);
   ambi_pack_close(pack);
   char hex[65], folder[256], *verify[] = {"verify", folder, "--trust", hex, NULL};
@@ -378,6 +435,7 @@ int main(void) {
   test_leases();
   test_state();
   test_drafts();
+  test_swaps();
   test_reports();
   test_options();
   test_code();

@@ -36,7 +36,7 @@ static int read_shape(const char *text, npy_array *a) {
 
 /* Where the data begins, or 0 and why. */
 static size_t read_header(const char *bytes, size_t n, npy_array *a, const char **why) {
-  *why = "not an .npy file of f32 in C order";
+  *why = "not an .npy file, or a damaged one";
   if (n < 12 || memcmp(bytes, "\x93NUMPY", 6) != 0 || (bytes[6] != 1 && bytes[6] != 2)) return 0;
   const unsigned char *u = (const unsigned char *)bytes;
   size_t at = bytes[6] == 1 ? 10 : 12, length = (size_t)u[8] | (size_t)u[9] << 8;
@@ -46,7 +46,12 @@ static size_t read_header(const char *bytes, size_t n, npy_array *a, const char 
   memcpy(text, bytes + at, length);
   text[length] = 0;
   const char *shape = strstr(text, "'shape': (");
-  if (!strstr(text, "'<f4'") || !strstr(text, "'fortran_order': False") || !shape || !strchr(shape, ')')) return 0;
+  if (!shape || !strchr(shape, ')')) return 0;
+  *why = "not of little-endian f32 (numpy: x.astype('<f4'))";
+  if (!strstr(text, "'descr': '<f4'")) return 0;
+  *why = "not in C order (numpy: np.ascontiguousarray(x))";
+  if (!strstr(text, "'fortran_order': False")) return 0;
+  *why = "its shape cannot be read";
   return read_shape(shape + 10, a) ? at + length : 0;
 }
 

@@ -84,6 +84,7 @@ AMBI_API ambi_status ambi_pack_get_kernel_info(const ambi_pack *pack, int32_t in
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
 /* Where `id` cannot be used, the kernel that the pack names as its fallback. */
 AMBI_API ambi_status ambi_pack_kernel_open(ambi_pack *pack, const char *id, ambi_pack_kernel **out);
+AMBI_API const char *ambi_pack_kernel_id(const ambi_pack_kernel *k); /* the fallback's, where that stepped in */
 AMBI_API void ambi_pack_kernel_close(ambi_pack_kernel *k);
 
 /* The regions of a call. WEIGHT is for kernels whose longer params end in the offset and size of one more input: the

@@ -299,6 +299,8 @@ ambi_status ambi_pack_kernel_open(ambi_pack *p, const char *id, ambi_pack_kernel
   return s;
 }
 
+const char *ambi_pack_kernel_id(const ambi_pack_kernel *k) { return k ? k->m->id : ""; }
+
 void ambi_pack_kernel_close(ambi_pack_kernel *k) {
   if (k) pack_release(k->pack);
 }
