@@ -81,12 +81,15 @@ static void close_targets(checker *ck) {
 
 /* ---- cases ---------------------------------------------------------------------------------------- */
 /* Cases large enough to be split between threads are there for that, and run in two dtypes. */
-static int is_large(const char *text) {
+enum { LARGE = 8000 };
+
+/* Whether a tensor of the case has more elements than that */
+static int has_over(const char *text, int64_t most) {
   ambi_op op;
   char err[8];
   if (case_parse(text, AMBI_F32, &op, err, sizeof err)) return 0;
   for (int s = 0; s < AMBI_MAX_PRIMALS; s++)
-    if (ambi_numel(&op.t[s]) > 8000) return 1;
+    if (ambi_numel(&op.t[s]) > most) return 1;
   return 0;
 }
 
@@ -130,7 +133,7 @@ static case_list list_cases(const checker *ck, const ambi_op_info *info, int is_
   if (ck->text && !is_long) list_add(&l, ck->text);
   for (int i = 0; i < CASES && !ck->text; i++)
     if (cases[i].is_long == is_long && !strncmp(cases[i].text, info->name, n) && cases[i].text[n] == ' ' &&
-        !(ck->small && is_large(cases[i].text)))
+        !(ck->elements && has_over(cases[i].text, ck->elements)))
       list_expand(&l, info, cases[i].text);
   return l;
 }
@@ -177,7 +180,7 @@ static void check_mix(checker *ck, const ambi_op_info *info, const case_list *l,
   group g[2] = {group_begin(ck, info->name, mixes[m].name, "forward"),
                 group_begin(ck, info->name, mixes[m].name, "backward")};
   for (int i = 0; i < l->count; i++)
-    if (is_mine(ck, i + m) && (many || ck->text || !is_large(l->text[i])))
+    if (is_mine(ck, i + m) && (many || ck->text || !has_over(l->text[i], LARGE)))
       check_kernels(g, l->text[i], &mixes[m], many);
   const int odd =
       m == F32_MIX || (m == BF16_MIX && !strcmp(info->name, "attention")); /* by tensor cores: other kernels */
@@ -216,7 +219,7 @@ static void check_op(checker *ck, ambi_kind kind) {
     for (int i = 0; i < longer.count; i++)
       if (is_mine(ck, i)) check_long_sums(&sums, longer.text[i], &mixes[F32_MIX]);
     group_end(&sums);
-    if (!ck->text && !ck->small) check_elementwise(ck, kind);
+    if (!ck->text && !ck->elements) check_elementwise(ck, kind);
     if (!ck->text && !ck->quick) check_cache(ck, kind);
   }
   list_free(&l);
@@ -249,6 +252,10 @@ static int check_arguments(const checker *ck) {
   }
   if (ck->text && case_parse(ck->text, AMBI_F32, &op, err, sizeof err)) {
     fprintf(stderr, "ambi check: --case: %s\n", err);
+    return 2;
+  }
+  if (ck->elements < 0) {
+    fprintf(stderr, "ambi check: --elements %lld: so few cannot be\n", (long long)ck->elements);
     return 2;
   }
   return 0;
@@ -284,7 +291,8 @@ int check_main(int argc, char **argv) {
       {"isa", OPT_STRING, &ck.isa, "ISA", "cpu: only this instruction set; cuda: special or general"},
       {"jobs", OPT_INT, &ck.jobs, "N", "processes that share the work (cuda: one a core, at most 8; else 1)"},
       {"kernels", OPT_FLAG, &ck.kernels, NULL, "not the derivatives of the reference"},
-      {"small", OPT_FLAG, &ck.small, NULL, "no case of more than 8000 elements: for emulators"},
+      {"elements", OPT_INT, &ck.elements, "N",
+       "no case with a tensor of more: 8000 for emulators, 500 for race detectors"},
       {"quick", OPT_FLAG, &ck.quick, NULL, "f32 and bf16 only"},
       {"exhaustive", OPT_FLAG, &ck.exhaustive, NULL, "all 2^32 arguments of each function"},
       {"vectors", OPT_STRING, &ck.vectors, "DIR", "ops.json and ops.safetensors to agree with (../shared/vectors)"},

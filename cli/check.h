@@ -10,10 +10,11 @@ enum { MAX_TARGETS = 6 };
 typedef struct {
   const char *device, *op, *text, *isa, *vectors;
   int64_t seed;
+  int64_t elements;  /* the most that a case may have; 0: any                         */
   int64_t jobs, job; /* how many processes share the work, and which of them this is */
   char trouble[400]; /* why it could not begin                                       */
   int answers;       /* where a job sends its groups; 0: they are printed            */
-  int kernels, small, quick, exhaustive, verbose;
+  int kernels, quick, exhaustive, verbose;
   target ref;
   target targets[MAX_TARGETS]; /* the device under test, once per instruction set it can be held to    */
   int target_count;

@@ -12,7 +12,7 @@ async function runCheck({ ops, quick }) {
   for (const [i, op] of ops.entries()) {
     if (stopped) break;
     const onLine = (line) => postMessage({ line });
-    const options = ['--op', op, '--small', '--kernels', ...(quick ? ['--quick'] : [])];
+    const options = ['--op', op, '--elements', '8000', '--kernels', ...(quick ? ['--quick'] : [])];
     const r = await check(options, { onLine: (line) => /^vectors:|^\d+ passed/.test(line) || onLine(line) });
     total.passed += r.passed;
     total.failed += r.failed + (r.status > 1 ? 1 : 0);

@@ -62,7 +62,7 @@ for (const name of names) {
   test(`check of ${name}, every dtype`, async () => {
     const r = await page.value(`(async () => {
       const { check } = await import('./ambi/check.js');
-      const { lines, ...counts } = await check(['--op', '${name}', '--small', '--kernels'], { vectors: ${read} });
+      const { lines, ...counts } = await check(['--op', '${name}', '--elements', '8000', '--kernels'], { vectors: ${read} });
       return { ...counts, bad: lines.filter((l) => /FAIL/.test(l)).slice(0, 5) };
     })()`);
     ok(r.passed > 10 && r.failed === 0 && r.status === 0, JSON.stringify(r));
@@ -74,7 +74,7 @@ test('relaxed SIMD: check of every op in f32 and bf16', async () => {
     const { load } = await import('./ambi/ambi.js');
     const { check } = await import('./ambi/check.js');
     const { module } = (await load({ relaxed: true })).device;
-    const { lines, ...counts } = await check(['--small', '--quick', '--kernels'], { wasm: '/built/check-relaxed.wasm' });
+    const { lines, ...counts } = await check(['--elements', '8000', '--quick', '--kernels'], { wasm: '/built/check-relaxed.wasm' });
     return { module, ...counts, bad: lines.filter((l) => /FAIL/.test(l)).slice(0, 5) };
   })()`);
   equal(r.module, 'ambi-relaxed.wasm');

@@ -31,7 +31,7 @@ test('it installs from the tarball and runs by its name', () => {
     import { check } from 'ambi/check';
     const ambi = await load();
     const { y } = ambi.plan({ op: 'unary', tensors: { x: [2] }, attrs: { function: 'square' } }).run({ x: Float32Array.of(3, 4) });
-    const { passed, failed } = await check(['--op', 'fill', '--quick', '--small']);
+    const { passed, failed } = await check(['--op', 'fill', '--quick', '--elements', '8000']);
     console.log(\`\${y} \${passed > 0} \${failed}\`);`);
   equal(execFileSync('node', ['use.js'], { cwd: folder, encoding: 'utf8' }).trim(), '9,16 true 0');
 });
