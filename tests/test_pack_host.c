@@ -325,6 +325,14 @@ static void test_reports(void) {
   CHECK(strcmp(ambi_pack_kernel_id(kernel), "right") == 0, "the fallback is %s", ambi_pack_kernel_id(kernel));
   ambi_pack_kernel_close(kernel);
   ambi_pack_close(pack);
+  forged_kernel around[] = {{"x", bad, m, NULL}, {"y", bad, m, NULL}, {"z", wasm, n, NULL}, {"imports", bad, m, NULL}};
+  forged_pack ring = {"ring", "1.0.0", around, 4, secret, "\"fallbacks\": {\"x\": \"y\", \"y\": \"x\"}"};
+  CHECK(forge_pack(path_of("ring"), &ring), "ring");
+  CHECK_OK(ambi_pack_open(l.host, path_of("ring"), &pack));
+  CHECK_STATUS(ambi_pack_kernel_open(pack, "x", &kernel), AMBI_DENIED, "env.f");
+  CHECK(l.refused == 3, "each of the ring is tried once: told of %d refusals", l.refused);
+  l.refused = 1;
+  ambi_pack_close(pack);
   char hex[65], folder[256], *verify[] = {"verify", folder, "--trust", hex, NULL};
   key_text(key[0], hex);
   snprintf(folder, sizeof folder, "%s", path_of("told"));

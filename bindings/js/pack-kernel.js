@@ -23,6 +23,26 @@ function regionBytes(value, where) {
   return fail(`${where}: expected a typed array, or a number of bytes`);
 }
 
+/** The words of params by name, in the order and with the defaults of the manifest. */
+function paramBytes(k, values) {
+  const view = new DataView(new ArrayBuffer(4 * k.info.params.length));
+  for (const name of Object.keys(values))
+    if (!k.info.params.some((p) => p.name === name)) fail(`${k.id}: params: there is no ${name.slice(0, 64)}`);
+  for (const [i, { name, type, absent, min, max }] of k.info.params.entries()) {
+    const value = Object.hasOwn(values, name) ? values[name] : absent;
+    const where = `${k.id}: params: ${name}`;
+    if (typeof value !== 'number') fail(`${where}: expected a number`);
+    if (value < min || value > max) fail(`${where}: ${value} is not from ${min} to ${max}`);
+    if (type === 'f32') view.setFloat32(4 * i, value, true);
+    else if (type !== 'u32') fail(`${where}: of a type that is neither u32 nor f32`);
+    else if (!Number.isInteger(value) || value < 0 || value >= 2 ** 32) fail(`${where}: expected a whole number of 32 bits`);
+    else view.setUint32(4 * i, value, true);
+  }
+  return new Uint8Array(view.buffer);
+}
+
+const isPlain = (v) => typeof v === 'object' && v !== null && !ArrayBuffer.isView(v) && [Object.prototype, null].includes(Object.getPrototypeOf(v));
+
 /** A call as it is now, whatever becomes of the caller's arrays: {backward, inputs, sizes, to, ticks}. */
 function readCall(k, call = {}) {
   if (typeof call !== 'object' || call === null) fail(`${k.id}: run: expected an object of regions`);
@@ -30,7 +50,10 @@ function readCall(k, call = {}) {
   if (pass !== 'forward' && pass !== 'backward') fail(`${k.id}: pass: expected 'forward' or 'backward'`);
   const backward = pass === 'backward';
   if (backward && !k.backward) fail(`${k.id}: kernel_backward returned 5, not implemented`, 'unsupported');
-  const bytes = given.map((r) => [r, regionBytes(call[r], `${k.id}: ${r}`)]);
+  if (ticks !== undefined && !(Number.isSafeInteger(ticks) && ticks >= 0))
+    fail(`${k.id}: ticks: expected a number of milliseconds`);
+  const params = isPlain(call.params) ? paramBytes(k, call.params) : call.params;
+  const bytes = given.map((r) => [r, regionBytes(r === 'params' ? params : call[r], `${k.id}: ${r}`)]);
   const out = ArrayBuffer.isView(call.out) ? call.out.byteLength : regionBytes(call.out, `${k.id}: out`);
   const sizes = Object.fromEntries(bytes.map(([r, b]) => [r, typeof b === 'number' ? b : b.length]));
   const inputs = Object.fromEntries(bytes.filter(([, b]) => typeof b !== 'number'));
@@ -154,6 +177,7 @@ export class Kernel {
     this.#of = compiled;
     this.id = compiled.id;
     this.backward = compiled.backward;
+    this.params = compiled.info.params;
   }
 
   /**

@@ -11,6 +11,7 @@ const wrong = (message) => {
 
 // ---- text: as strict as util/json.c, so that both hosts read the same packs ----------------------------------------
 const wholes = new WeakMap(); // of an object or array: its members that are written as integers, and fit 64 bits
+const orders = new WeakMap(); // of an object: its names as they are written
 const words = { true: true, false: false, null: null };
 
 const isWhole = (token) => /^-?\d{1,19}$/.test(token) && BigInt.asIntN(64, BigInt(token)) === BigInt(token);
@@ -31,6 +32,7 @@ function build(text) {
   const fill = (to, depth) => {
     if (depth > most.depth) wrong(`nested deeper than ${most.depth}`);
     wholes.set(to, new Set());
+    orders.set(to, []);
     for (let token = next(); token !== '}' && token !== ']'; token = next()) {
       if (Array.isArray(to)) {
         put(to, to.length, token, depth);
@@ -38,6 +40,7 @@ function build(text) {
       }
       const name = textOf(token);
       if (Object.hasOwn(to, name)) wrong(`two fields of one object are called ${name.slice(0, 40)}`);
+      orders.get(to).push(name);
       put(to, name, next(), depth);
     }
     return to;
@@ -131,7 +134,14 @@ function readKernel(o, ids) {
   checkWords(k, ids);
   checkTensors(get(o, 'inputs'), k.id);
   checkTensors(get(o, 'outputs'), k.id);
-  for (const p of Object.values(get(o, 'params') ?? {})) checkFields(p, k.id, 'type:string! min:number max:number');
+  k.params = (orders.get(get(o, 'params')) ?? []).map((name) => {
+    const p = o.params[name];
+    checkFields(p, k.id, 'type:string! min:number max:number');
+    const start = get(p, 'default');
+    return Object.freeze({ name, type: p.type, absent: typeof start === 'number' ? start : 0,
+      min: get(p, 'min') ?? -Infinity, max: get(p, 'max') ?? Infinity });
+  });
+  Object.freeze(k.params);
   if ((get(o, 'platforms') ?? []).some((p) => typeof p !== 'string')) wrong(`${k.id}: platforms: expected strings`);
   const limits = get(o, 'resource_limits');
   k.pages = integer(limits, k.id, 'max_memory_pages', 1, 65536, 256);

@@ -53,16 +53,30 @@ async function readLocal(url, name, limit) {
   }
 }
 
+/** A URL, or in node a path: one without a scheme is a page's own, or a folder's beside the process's. */
+async function folderOf(source) {
+  const text = String(source).replace(/\/?$/, '/');
+  try {
+    if (typeof location === 'object') return new URL(text, location.href);
+    if (/^[a-z][a-z0-9+.-]+:/i.test(text)) return new URL(text);
+  } catch {
+    return fail(`open: ${text.slice(0, 200)} is no URL`);
+  }
+  return (await import('node:url')).pathToFileURL(text);
+}
+
+async function fetched(url, name, limit) {
+  const response = await fetch(url).catch((e) => refused(`${name}: ${e.message}`));
+  return response.ok ? readStream(response, name, limit) : undefined;
+}
+
 /** (name, limit) -> bytes or undefined, from a URL of a folder, an object {name: bytes}, or a function. */
 export function sourceOf(source) {
   if (typeof source === 'function') return async (name, limit) => source(name, limit);
-  if (typeof source === 'string' || source instanceof URL) {
-    const here = typeof location === 'object' ? location.href : undefined;
-    const folder = new URL(String(source).replace(/\/?$/, '/'), here);
+  if ((typeof source === 'string' && source !== '') || source instanceof URL) {
     return async (name, limit) => {
-      if (folder.protocol === 'file:') return readLocal(new URL(name, folder), name, limit);
-      const response = await fetch(new URL(name, folder));
-      return response.ok ? readStream(response, name, limit) : undefined;
+      const url = new URL(name, await folderOf(source));
+      return (url.protocol === 'file:' ? readLocal : fetched)(url, name, limit);
     };
   }
   if (typeof source !== 'object' || source === null)

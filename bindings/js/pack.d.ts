@@ -16,7 +16,7 @@ export interface HostOptions {
     load(): Record<string, string> | null | undefined | Promise<Record<string, string> | null | undefined>;
     save(state: Record<string, string>): unknown;
   };
-  /** Told about each check, in order. */
+  /** Told about each check, in order; and of each kernel that cannot be used, also where its fallback is. */
   report?: (check: string, passed: boolean, sentence: string) => void;
   /** Needs `report`, which is told each time. */
   insecure_accept_unsigned_packs_for_development?: boolean;
@@ -30,7 +30,8 @@ export interface Call {
   out?: View | number;
   /** The same, but of an array the kernel finds the contents. */
   scratch?: View | number;
-  params?: View;
+  /** The bytes, or numbers by name: those left out are the manifest's defaults. */
+  params?: View | Record<string, number>;
   /** One more input, of kernels whose longer params end in its offset and size. */
   weight?: View;
   /**
@@ -50,6 +51,8 @@ export interface Results {
 export interface Kernel {
   readonly id: string;
   readonly backward: boolean;
+  /** In the order of their words; absent: what is taken where none is given. */
+  readonly params: readonly { name: string; type: string; absent: number; min: number; max: number }[];
   /**
    * Inputs are copied before it returns. Calls of one kernel wait for one another. A trap, a deadline or a refused
    * growth ends the instance, not the host.
@@ -69,7 +72,7 @@ export interface Pack {
   close(): void;
 }
 
-/** The URL of a folder, its files by name, or a function that reads one. */
+/** The URL of a folder (in node also a path), its files by name, or a function that reads one. */
 export type Source =
   | string | URL | Record<string, Uint8Array>
   | ((name: string, most: number) => Promise<Uint8Array | undefined> | Uint8Array | undefined);

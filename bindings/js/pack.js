@@ -64,13 +64,19 @@ export class PackHost {
    */
   constructor(options = {}) {
     const o = { trusted: [], revoked: [], allowed: [], state: null, report: null, ...options };
+    if (o.report && typeof o.report !== 'function') fail('report: expected a function');
+    if (o.state && ['load', 'save'].some((f) => typeof o.state[f] !== 'function'))
+      fail('state: expected an object with the functions load and save');
     if (o.insecure_accept_unsigned_packs_for_development && typeof o.report !== 'function')
       fail('insecure_accept_unsigned_packs_for_development: needs a report function');
     for (const list of ['trusted', 'revoked', 'allowed'])
       if (!Array.isArray(o[list])) fail(`${list}: expected an array`);
     o.trusted = o.trusted.map(keyBytes);
     o.revoked = o.revoked.map(keyBytes);
-    o.allowed = o.allowed.map(({ id, hash }) => ({ id, hash }));
+    o.allowed = o.allowed.map((a, i) => {
+      for (const part of ['id', 'hash']) if (typeof a?.[part] !== 'string') fail(`allowed[${i}] has no ${part}`);
+      return { id: a.id, hash: a.hash };
+    });
     this.#options = o;
   }
 
@@ -88,8 +94,15 @@ export class PackHost {
       throw e;
     });
     if (data === undefined || data === null) return this.#refused('files', `${name} is not there`);
+    if (!(data instanceof Uint8Array) && !(data instanceof ArrayBuffer))
+      return this.#refused('files', `${name}: expected a Uint8Array of its bytes`);
     const bytes = new Uint8Array(data).slice(); // a copy: nobody changes it after the check
     return bytes.length > limit ? this.#refused('files', `${name}: larger than this file may be`) : bytes;
+  }
+
+  /** A kernel that cannot be used is told of, even where another steps in for it. */
+  tellOfKernel(sentence) {
+    this.#options.report?.('kernel', false, sentence);
   }
 
   /** Every check of docs/packs.md, in its order. Nothing is compiled. */
@@ -265,15 +278,17 @@ class Pack {
   async kernel(id) {
     if (this.#closed) fail(`the pack ${this.name} was closed`);
     let why = new AmbiError(`the pack ${this.name} has no kernel ${String(id).slice(0, 64)}`);
-    for (let hops = 0; typeof id === 'string' && hops <= this.kernels.length; hops++) {
+    const tried = new Set();
+    for (; typeof id === 'string' && !tried.has(id); id = this.manifest.fallbacks.get(id)) {
+      tried.add(id);
       if (this.manifest.kernels.has(id)) {
         try {
           return new Kernel(await this.#load(id));
         } catch (e) {
+          this.host.tellOfKernel(e.message);
           why = e;
         }
       }
-      id = this.manifest.fallbacks.get(id);
     }
     throw why;
   }

@@ -286,15 +286,16 @@ ambi_status ambi_pack_kernel_open(ambi_pack *p, const char *id, ambi_pack_kernel
   if (!p || !id || !out)
     return fail(AMBI_INVALID, "ambi_pack_kernel_open: %s is NULL", !p ? "pack" : !id ? "id" : "out");
   ambi_status s = fail(AMBI_INVALID, "the pack %s has no kernel %.64s", p->m.name, id);
-  for (int hops = 0; id && hops <= p->m.count; hops++) {
+  bool tried[MOST_KERNELS] = {false};
+  for (; id; id = json_text(json_get(p->m.fallbacks, id))) {
     ambi_pack_kernel *k = kernel_named(p, id);
-    if (k) s = load_and_tell(k);
+    if (k && tried[k - p->kernels]) break;
+    if (k) tried[k - p->kernels] = true, s = load_and_tell(k);
     if (k && s == AMBI_OK) {
       atomic_fetch_add(&p->users, 1);
       *out = k;
       return AMBI_OK;
     }
-    id = json_text(json_get(p->m.fallbacks, id));
   }
   return s;
 }

@@ -44,7 +44,7 @@ export function module(body, { memory = [1], tables, functions = [], start, impo
 }
 
 /** out[0] = 2 a[0] */
-const load = (offset) => [0x20, 0, 0x28, 2, offset];
+export const load = (offset) => [0x20, 0, 0x28, 2, offset];
 const a0 = [...load(0), 0x2a, 2, 0];
 export const goodBody = [...load(16), ...a0, ...a0, 0x92, 0x38, 2, 0, ...num(0)];
 /** out[0] = 3 a[0] */

@@ -40,7 +40,7 @@ const one = (more) => `${head}"kernels": [{"id": "k", "category": "custom", "has
 const plain = (id) => `{"id": "${id}", "category": "custom", "path": "a", "hash": "sha256:${'0'.repeat(64)}"}`;
 
 /** Signed, and wrong. */
-const manifests = [
+export const manifests = [
   ['nothing', '', /manifest/],
   ['a list', '[]', /expected an object/],
   ['no fields', '{}', /version is missing/],
@@ -52,6 +52,7 @@ const manifests = [
   ['a path with two slashes', one('"path": "a//b"'), /path/],
   ['a path that is a number', one('"path": 7'), /path/],
   ['a path with a NUL', one('"path": "a\\u0000b"'), /path/],
+  ['a description with a NUL', `${head}"kernels": [], "description": "a\\u0000b"}`, /description: longer than 256 bytes, or with a NUL/],
   ['an address', one('"path": "https:x"'), /path/],
   ['too many pages', one('"path": "a", "resource_limits": {"max_memory_pages": 70000}'), /max_memory_pages/],
   ['half a page', one('"path": "a", "resource_limits": {"max_memory_pages": 1.5}'), /max_memory_pages/],

@@ -2,9 +2,9 @@
 // VECTORS a folder or '', PACK a folder with a pack, KEY the public key that signed it.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { fileURLToPath, pathToFileURL } from 'node:url';
 import { Browser, findChromium, serve } from './chromium.mjs';
-import { equal, ok, run, test } from './test.mjs';
+import { equal, numbers, ok, run, test } from './test.mjs';
 
 const [web, vectors, packFolder, keyFile] = process.argv.slice(2);
 const binary = findChromium();
@@ -101,6 +101,43 @@ if (packFolder) {
       return pack.kernels.length;
     })()`);
     ok(count >= 11, `${count} kernels`);
+  });
+
+  test('the page of packs: the bits that node gives; another key, a bad number and a bad param are refused', async () => {
+    const key = readFileSync(keyFile, 'utf8').trim();
+    const [a, b] = [numbers(35, 3), numbers(35, 4)];
+    const { PackHost } = await import(pathToFileURL(join(web, 'ambi/pack.js')));
+    const kernel = await (await new PackHost({ trusted: [key] }).open(packFolder)).kernel('swiglu_f32');
+    const { out } = await kernel.run({ a, b, out: a.byteLength, params: { num_elements: 5, hidden_dim: 7, beta: 1.5 } });
+    kernel.close();
+    const there = await browser.page(`${server.url}pack.html`, { width: 390, height: 800, dark: true });
+    await there.until("document.body.dataset.ready === 'yes'");
+    const says = (id, what) => there.until(`${what}.test(document.getElementById('${id}').textContent)`);
+    await there.choose('#key', `${'0'.repeat(63)}7`);
+    await there.choose('#address', '/pack/');
+    await there.click('#open button');
+    await says('verdict', '/refused by signature/');
+    await there.choose('#key', key);
+    await there.click('#open button');
+    await says('verdict', '/kernels, signed by the key you trust/');
+    ok(/^ok {3}signature/.test(await there.text('#checks')), await there.text('#checks'));
+    for (const [name, value] of [['num_elements', 5], ['hidden_dim', 7], ['beta', 1.5]]) await there.choose(`[data-param=${name}]`, String(value));
+    await there.choose('#a', 'x');
+    await there.click('#call button');
+    await says('result', "/a: 'x' is no number/");
+    await there.choose('#a', a.join(' '));
+    await there.choose('#b', b.join(', '));
+    await there.click('#call button');
+    await says('result', '/swiglu_f32 took/');
+    const got = Float32Array.from((await there.text('#out')).split(', '), Number);
+    equal(new Uint32Array(got.buffer).join(), new Uint32Array(out.buffer).join());
+    ok(await there.value('document.documentElement.scrollWidth <= innerWidth'), 'it is wider than a phone');
+    if (process.env.AMBI_PICTURES) await there.picture(join(process.env.AMBI_PICTURES, 'pack.png'));
+    await there.choose('[data-param=hidden_dim]', '1.5');
+    await there.value("document.getElementById('call').noValidate = true");
+    await there.click('#call button');
+    await says('result', '/hidden_dim: expected a whole number/');
+    await there.close();
   });
 }
 

@@ -1,15 +1,16 @@
 // test_pack.mjs -- the host of kernel packs in JavaScript: what it lets through, and what it does not. PACKAGE is the folder
-// that was built; PACK, if given, a folder with a pack of ambi's kernels, and KEY the public key that signed it.
+// that was built; PACK, if given, a folder with a pack of ambi's kernels, KEY the public key that signed it, PROGRAM ambi.
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { goodBody, goodTest, makeKey, makePack, module, num, sha256, tripleBody } from './forge.mjs';
-import { makeGallery } from './gallery.mjs';
+import { goodBody, goodTest, load, makeKey, makePack, module, num, sha256, sign, tripleBody } from './forge.mjs';
+import { makeGallery, manifests } from './gallery.mjs';
+import { mistake } from './schema.mjs';
 import { equal, near, numbers, ok, rejects, run, test, throws } from './test.mjs';
 
-const [folder, packFolder, keyFile] = process.argv.slice(2);
+const [folder, packFolder, keyFile, program] = process.argv.slice(2);
 const pack = await import(new URL('pack.js', pathToFileURL(`${folder}/`)));
 const { PackHost } = pack;
 const key = await makeKey();
@@ -130,6 +131,11 @@ test('a fallback steps in, and a ring of them ends', async () => {
   const w = await around.kernel('w');
   equal((await w.run(two)).out[0], 4);
   w.close();
+  const told = [];
+  const listener = new PackHost({ trusted: [key.public], report: (check, passed, sentence) => passed || told.push(`${check}: ${sentence}`) });
+  await rejects((await listener.open(ring)).kernel('x'), /self-test/);
+  equal(told.length, 2, `${told}`);
+  ok(/^kernel: .*self-test: x/.test(told[0]) && /^kernel: .*self-test: y/.test(told[1]), `${told}`);
   await rejects(around.kernel('x'), /self-test/);
   await rejects(host.swap(around), /self-test/, 'a kernel that nothing steps in for');
   const spare = await makePack(wasm, key, { kernels: [kernel('x', broken), kernel('z')], fallbacks: { x: 'z', w: 'x' } });
@@ -281,6 +287,102 @@ test('manifests that only look wrong', async () => {
   equal((await host.open(files)).manifest.description, '\ud83d\ude00 {"[]"}');
 });
 
+// ---- the schema ----------------------------------------------------------------------------------------------------
+const schema = JSON.parse(readFileSync(new URL('../../docs/kernels.schema.json', import.meta.url)));
+const { readManifest } = await import(new URL('pack-manifest.js', pathToFileURL(`${folder}/`)));
+const refusal = (manifest) => {
+  try {
+    return void readManifest(new TextEncoder().encode(JSON.stringify(manifest))) ?? '';
+  } catch (e) {
+    return e.message;
+  }
+};
+
+test('the schema refuses what hosts refuse, but for what no schema can say', async () => {
+  const beyond = new Set(['nothing', 'one id twice in an object', 'fallbacks to nothing', 'a runtime to come', 'a runtime gone by',
+    'pages written as 256.0', 'a deadline written as 1e3', 'a size written as 4.0', '1e999', 'a lone surrogate', 'a lone surrogate as a name',
+    '65 levels', '258 bytes of 129 letters', 'deep nesting']);
+  for (const [name, text] of manifests)
+    if (!beyond.has(name)) ok(mistake(JSON.parse(text), schema) !== '', `${name}: the schema lets it through`);
+});
+
+test('schema and host agree about a manifest with something wrong anywhere in it', async () => {
+  const tensors = [{ name: 'x', dtype: 'f32', shape: ['n', 4] }];
+  const kernel = { id: 'k', name: 'K', category: 'custom', path: 'a/k.wasm', hash: `sha256:${'0'.repeat(64)}`, entry_point: 'f', inputs: tensors,
+    outputs: tensors, params: { n: { type: 'u32', default: 1, min: 0, max: 9 } }, platforms: ['wasm32'], benchmarks: {},
+    resource_limits: { max_memory_pages: 1, max_epoch_ticks: 1, max_table_elements: 0 } };
+  const good = { version: '1.0.0', name: 'n', description: 'd', min_runtime_version: '0.0.0', max_runtime_version: '9.0.0', created_at: 'now',
+    author: { name: 'a', email: 'e', signing_key: 's' }, kernels: [kernel], fallbacks: { z: 'k' } };
+  equal(refusal(good) + mistake(good, schema), '');
+  const others = [null, true, -1, 0, 1, 1.5, 70000, 4e6, 2 ** 21, '', 'k', 'a b', '1.2.3', 'a/../b', 'x\0y', 'x'.repeat(257), [], [1], {}, undefined];
+  const places = (v, path = []) => [path, ...(typeof v === 'object' && v !== null ? Object.keys(v).flatMap((n) => places(v[n], [...path, n])) : [])];
+  let count = 0;
+  for (const path of places(good)) {
+    for (const other of others) {
+      const copy = structuredClone(good);
+      const place = path.slice(0, -1).reduce((v, n) => v[n], copy);
+      if (path.length === 0 || (other === undefined && Array.isArray(place))) continue;
+      place[path.at(-1)] = other;
+      if (other === undefined) delete place[path.at(-1)];
+      const [host, said] = [refusal(copy), mistake(JSON.parse(JSON.stringify(copy)), schema)];
+      if (/fallbacks: expected ids/.test(host)) continue; // which ids there are, a schema does not know
+      ok((host === '') === (said === ''), `${path.join('.')} = ${JSON.stringify(other)}: the host says '${host}', the schema '${said}'`);
+      count++;
+    }
+  }
+  ok(count > 500, `${count} manifests`);
+});
+
+test('options, sources and calls that are none', async () => {
+  throws(() => new PackHost({ allowed: [null] }), /allowed\[0\] has no id/);
+  throws(() => new PackHost({ allowed: [{ id: 'k' }] }), /allowed\[0\] has no hash/);
+  throws(() => new PackHost({ state: { load: () => ({}) } }), /state: expected/);
+  throws(() => new PackHost({ report: 7 }), /report: expected a function/);
+  const host = new PackHost({ trusted: [key.public] });
+  const files = await makePack(module(goodBody), key);
+  await rejects(host.open(''), /expected a URL/);
+  await rejects(host.open('nope:'), /refused by files: kernels\.json/);
+  await rejects(host.open('http://127.0.0.1:1/'), /refused by files: kernels\.json: fetch failed/);
+  await rejects(host.open('http://['), /is no URL/);
+  await rejects(host.open(() => 7), /kernels\.json: expected a Uint8Array/);
+  await rejects(host.open({ ...files, 'kernels.json': 'text' }), /kernels\.json: expected a Uint8Array/);
+  const kernel = await (await host.open(files)).kernel('k');
+  for (const ticks of ['abc', -1, NaN, 1.5]) await rejects(kernel.run({ ...two, ticks }), /ticks: expected/);
+  equal((await kernel.run({ ...two, ticks: 0 })).out[0], 4);
+  kernel.close();
+});
+
+test('a path, in node', async () => {
+  const place = mkdtempSync(join(tmpdir(), 'ambi-pack #% '));
+  for (const [name, bytes] of Object.entries(await makePack(module(goodBody), key))) writeFileSync(join(place, name), bytes);
+  equal((await new PackHost({ trusted: [key.public] }).open(place)).kernels[0], 'k');
+  const from = process.cwd();
+  process.chdir(place);
+  equal((await new PackHost({ trusted: [key.public] }).open('.')).kernels[0], 'k');
+  process.chdir(from);
+  rmSync(place, { recursive: true });
+});
+
+test('params by name', async () => {
+  const bytes = [...load(16), ...load(32), 0x28, 2, 4, 0x36, 2, 0, ...num(0)]; // out[0] = params[1], as bits
+  const params = '{"n":{"type":"u32","default":3,"min":1},"7":{"type":"f32","default":0.5,"max":2},"m":{"type":"u32"}}';
+  const files = await makePack(module(bytes), key, { kernel: { params: 'HERE' } });
+  const written = new TextDecoder().decode(files['kernels.json']).replace('"HERE"', params); // an object would put 7 first
+  const signed = await sign({ ...files, 'kernels.json': new TextEncoder().encode(written) }, key);
+  const kernel = await (await new PackHost({ trusted: [key.public] }).open(signed)).kernel('k');
+  const run = async (p) => (await kernel.run({ out: 4, params: p })).out[0];
+  equal(await run({}), 0.5);
+  equal(await run({ 7: 1.25, m: 4294967295 }), 1.25);
+  await rejects(run({ q: 1 }), /there is no q/);
+  await rejects(run({ n: 0 }), /n: 0 is not from 1 to/);
+  await rejects(run({ 7: 3 }), /7: 3 is not/);
+  await rejects(run({ m: 1.5 }), /m: expected a whole number/);
+  await rejects(run({ m: -1 }), /m: expected a whole number/);
+  await rejects(run({ m: '1' }), /m: expected a number/);
+  await rejects(run([1, 2]), /params: expected a typed array/);
+  kernel.close();
+});
+
 test('keys and sources that are none', async () => {
   throws(() => new PackHost({ trusted: ['abc'] }), /expected 32 bytes, or 64 hex digits/);
   throws(() => new PackHost({ trusted: [new Uint8Array(31)] }), /expected 32 bytes/);
@@ -294,10 +396,7 @@ if (packFolder) {
     const own = await host.open(pathToFileURL(packFolder));
     for (const id of own.kernels) (await own.kernel(id)).close();
     const [x, gate] = [numbers(64), numbers(64, 2)];
-    const params = new Uint8Array(12);
-    new DataView(params.buffer).setUint32(0, 8, true);
-    new DataView(params.buffer).setUint32(4, 8, true);
-    new DataView(params.buffer).setFloat32(8, 1, true);
+    const params = { num_elements: 8, hidden_dim: 8 };
     const kernel = await own.kernel('swiglu_f32');
     const { out } = await kernel.run({ a: x, b: gate, out: 256, params });
     near(out, x.map((v, i) => (v * gate[i]) / (1 + Math.exp(-gate[i]))), 1e-6);
@@ -306,6 +405,29 @@ if (packFolder) {
     console.log(`a call takes ${((performance.now() - begin) * 2).toFixed(0)} us, to the worker and back`);
     kernel.close();
     console.log(`${own.kernels.length} kernels`);
+  });
+}
+
+if (packFolder && program && process.env.AMBI_WASMTIME) {
+  test('node and the program give the same bits', async () => {
+    const place = mkdtempSync(join(tmpdir(), 'ambi-pack-'));
+    const own = await new PackHost({ trusted: [readFileSync(keyFile, 'utf8')] }).open(packFolder);
+    const [a, b] = [numbers(5 * 37, 5), numbers(5 * 37, 6)];
+    for (const [id, b2, params] of [['swiglu_f32', b, { num_elements: 5, hidden_dim: 37, beta: 1.25 }], ['gelu_f32', null, { num_elements: 185 }],
+      ['rmsnorm_f32', b.slice(0, 37), { num_elements: 5, hidden_dim: 37 }], ['softmax_f32', null, { num_elements: 5, hidden_dim: 37 }],
+      ['linear_f32', b.slice(0, 74), { rows: 5, out_features: 2, in_features: 37 }]]) {
+      const kernel = await own.kernel(id);
+      const out = id === 'linear_f32' ? 40 : a.byteLength;
+      const got = await kernel.run({ a, ...(b2 && { b: b2 }), out, params });
+      kernel.close();
+      const names = ['a', 'b', 'out'].map((n) => join(place, `${n}.f32`));
+      [a, b2 ?? new Float32Array(0)].forEach((v, i) => writeFileSync(names[i], v));
+      const set = Object.entries(params).map(([n, v]) => `${n}=${v}`).join();
+      execFileSync(program, ['pack', 'run', packFolder, id, '--trust', keyFile, '--a', names[0], '--b', names[1], '--out', names[2], '--set', set]);
+      const theirs = readFileSync(names[2]);
+      equal(theirs.subarray(0, out).toString('hex'), Buffer.from(got.out.buffer).toString('hex'), id);
+    }
+    rmSync(place, { recursive: true });
   });
 }
 
