@@ -97,15 +97,33 @@ static inline vr m_tanh(vr x) {
 typedef struct {
   pow2 c;
   vr r;
+#if !AMBI_FUSED
+  pow2 near_c; /* the same with |near_r| <= ln2/2, for what needs e^r itself; costs nothing where it is not used */
+  vr near_r;
+#endif
 } logit;
 
+static inline vr logit_clamp(vr t) { return m_clamp(t, K(-174.0), K(41.0)); }
+
+#if AMBI_FUSED
 static inline logit m_logit(vr t) {
-  t = m_clamp(t, K(-174.0), K(41.0));
+  t = logit_clamp(t);
   vr n;
   const pow2 c = v_pow2(t * K(1.4426950408889634), &n);
-  const logit l = {c, v_now((n * K(0.693145751953125) - t) + n * K(1.42860682030941723e-6))};
+  const logit l = {c, (n * K(0.693145751953125) - t) + n * K(1.42860682030941723e-6)};
   return l;
 }
+#else
+/* Steps are what counts: n is even, n = 2 m, and |r| <= ln2, which m_gate can do with. */
+static inline logit m_logit(vr t) {
+  t = logit_clamp(t);
+  vr m, n;
+  const pow2 c = v_pow4(t * K(0.72134752044448170), &m), near = pow2_of(t * K(1.4426950408889634) + POW2_BIAS, &n);
+  const logit l = {c, (m * K(1.38629150390625) - t) + m * K(2.85721364061883446e-6), near,
+                   (n * K(0.693145751953125) - t) + n * K(1.42860682030941723e-6)};
+  return l;
+}
+#endif
 
 /* t = x (p + q x^2), in units of ln2. Rounded once it would cost e^-t |t| ulp, so w = p + q x^2 gets a second part:
  * what x^2 lost, what q and p lost, and what the sum lost (p_hi has 12 bits, so that p_hi - w is exact). Without
@@ -126,20 +144,21 @@ static inline logit m_logit_cubic(vr x, double p, double q) {
 #else
   const vd wide = __builtin_convertvector(v, vd), t = wide * (pd + qd * wide * wide);
   const pow2 c = v_pow2(__builtin_convertvector(t, vr), &n);
-  const logit l = {c, v_now(__builtin_convertvector(__builtin_convertvector(n, vd) - t, vr) * K(0.69314718055994531))};
+  const vr r = __builtin_convertvector(__builtin_convertvector(n, vd) - t, vr) * K(0.69314718055994531);
+  const logit l = {c, r, c, r};
 #endif
   return l;
 }
 
 /* k s, s = sigmoid(t) = c / (c + e^r). Without multiply-add a polynomial costs twice as much: e^r = (h + r) / (h - r),
- * h = r coth(r/2) = 2 + r^2 q(r^2), 2^-31.6, |r| <= ln2/2, is then cheaper. */
+ * h = r coth(r/2) = 2 + r^2 q(r^2), 2^-24.5 of e^r, |r| <= ln2, is then cheaper. */
 static inline vr m_gate(vr k, logit t) {
 #if AMBI_FUSED
   return v_times(v_ratio(k, K(1.0) + (v_times(t.c.p, t.c) + expm1_poly(t.r))) * t.c.p, t.c);
 #else
-  const vr z = t.r * t.r;
-  const vr h = K(2.000000012500985) + z * (K(0.1666658347813435) - z * K(0.0027639208833933862));
-  const vr down = (h - t.r) * t.c.p, d = v_now(v_times(down, t.c) + (h + t.r));
+  const vr p = v_now(t.c.p), r = v_now(t.r), z = r * r;
+  const vr h = K(2.0000007152557373) + z * (K(0.16665399074554443) - z * K(0.002723594196140766));
+  const vr down = (h - r) * p, d = v_now(v_times(down, t.c) + (h + r));
   return v_times(v_ratio(k, d) * down, t.c);
 #endif
 }
@@ -158,19 +177,14 @@ static inline vr cubic_grad_sum(vr u, vr x, double p, double q) {
 
 /* k s (1 + g (1 - s)), where e^-t = p / c, s = c / d, 1 - s = p / d, d = c + p. Beside it k s costs no division where
  * divisions are what counts. */
-static inline vr gate_sum(logit t, vr *p) {
-  *p = K(1.0) + expm1_poly(t.r);
-  return v_now(v_times(t.c.p, t.c) + *p);
-}
-
 static inline vr m_gate_grad(vr k, vr g, logit t) {
-  vr p;
-  const vr d = gate_sum(t, &p), h = m_clamp(g, K(-1e30), K(150.0));
 #if AMBI_FUSED
+  const vr h = m_clamp(g, K(-1e30), K(150.0)), p = K(1.0) + expm1_poly(t.r), d = v_times(t.c.p, t.c) + p;
   return v_times(v_ratio(k * (K(1.0) + h * v_ratio(p, d)), d) * t.c.p, t.c);
 #else
-  const vr inverse = K(1.0) / d;
-  return v_times(k * (K(1.0) + h * (p * inverse)) * inverse * t.c.p, t.c);
+  const pow2 c = t.near_c;
+  const vr r = v_now(t.near_r), p = K(1.0) + v_now(expm1_poly(r)), inverse = K(1.0) / (v_times(c.p, c) + p);
+  return v_times(k * (K(1.0) + logit_clamp(g) * (p * inverse)) * (inverse * c.p), c);
 #endif
 }
 
@@ -178,8 +192,9 @@ static inline vr gate_beside_grad(vr k, logit t) {
 #if AMBI_FUSED
   return m_gate(k, t);
 #else
-  vr p;
-  return v_times(k * (K(1.0) / gate_sum(t, &p)) * t.c.p, t.c);
+  const pow2 c = t.near_c; /* what is the same as above is computed once */
+  const vr inverse = K(1.0) / (v_times(c.p, c) + (K(1.0) + expm1_poly(t.near_r)));
+  return v_times(k * (inverse * c.p), c);
 #endif
 }
 

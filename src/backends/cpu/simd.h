@@ -111,9 +111,15 @@ static inline vr v_first(vr v, int64_t n) { return v_first_or(v, n, 0); }
 
 /* Even and odd elements, side by side again. */
 static inline void v_zip(vr v[2]) {
+#if LANES > 16 /* wide vectors of WebAssembly */
+  vr both[2];
+  for (int i = 0; i < 2 * LANES; i++) both[i / LANES][i % LANES] = v[i % 2][i / 2];
+  memcpy(v, both, sizeof both);
+#else
   vr low = __builtin_shufflevector(v[0], v[1], ZIP_LOW);
   v[1] = __builtin_shufflevector(v[0], v[1], ZIP_HIGH);
   v[0] = low;
+#endif
 }
 
 static inline vi v_bits(vr v) { return (vi)v; }
@@ -270,17 +276,27 @@ typedef struct {
   vr p, q; /* AVX-512: 1 and n */
 } pow2;
 
+#define POW2_BIAS K(12583166.0) /* 1.5 2^23 + 254: above 2^23 floats are integers, so the lowest bits are n + 254 */
+static inline pow2 pow2_of(vr sum, vr *n) {
+  const vi both = v_bits(sum), half = both >> 1;
+  *n = sum - POW2_BIAS;
+  return (pow2){v_from_bits(half << 23), v_from_bits((both - half) << 23)}; /* what is above the exponent falls out */
+}
+
 static inline pow2 v_pow2(vr a, vr *n) { /* n: the nearest integer to a */
 #if defined(AMBI_ISA_avx512)
   *n = v_rint(a);
   return (pow2){K(1.0), *n};
 #else
-  /* 1.5 2^23 + 254: above 2^23 floats are integers, so the lowest bits are n + 254 */
-  const vr sum = v_now(a + K(12583166.0));
-  const vi both = v_bits(sum), half = both >> 1;
-  *n = sum - K(12583166.0);
-  return (pow2){v_from_bits(half << 23), v_from_bits((both - half) << 23)}; /* what is above the exponent falls out */
+  return pow2_of(v_now(a + POW2_BIAS), n);
 #endif
+}
+
+/* c = 4^m, m the nearest integer to a, |m| <= 126: p and q are both 2^m, in fewer steps. Not for AVX-512. */
+static inline pow2 v_pow4(vr a, vr *m) {
+  const vr sum = a + K(12583039.0), p = v_from_bits(v_bits(sum) << 23); /* 1.5 2^23 + 127 */
+  *m = sum - K(12583039.0);
+  return (pow2){p, p};
 }
 
 static inline vr v_times(vr a, pow2 c) {
