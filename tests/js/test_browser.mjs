@@ -1,7 +1,7 @@
 // test_browser.mjs -- the library, `ambi check` and the host of kernel packs in a real browser. WEB is the built folder,
 // VECTORS a folder or '', PACK a folder with a pack, KEY the public key that signed it.
 import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { Browser, findChromium, serve } from './chromium.mjs';
 import { equal, numbers, ok, run, test } from './test.mjs';
@@ -137,6 +137,13 @@ if (packFolder) {
     await there.value("document.getElementById('call').noValidate = true");
     await there.click('#call button');
     await says('result', '/hidden_dim: expected a whole number/');
+    await there.choose('#address', '/nowhere/');
+    const { result } = await there.send('Runtime.evaluate', { expression: "document.getElementById('folder')" });
+    await there.send('DOM.setFileInputFiles', { files: [resolve(packFolder)], objectId: result.objectId });
+    await there.until("[...document.getElementById('folder').files].some((f) => f.name === 'kernels.json')");
+    await there.choose('#key', key.toUpperCase());
+    await there.click('#open button');
+    await says('verdict', '/kernels, signed by the key you trust/');
     await there.close();
   });
 }
