@@ -3,7 +3,9 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <unistd.h>
 
+#include "../util/files.h"
 #include "cases.h"
 #include "test.h"
 #include "work.h"
@@ -142,7 +144,29 @@ static void check_op(const ambi_op *op, const char *text) {
   check_run(ref, text);
 }
 
+/* A file is read whole or not at all, whichever allocation fails. */
+static void test_files(void) {
+  enum { BYTES = 300000 };
+  static char data[BYTES];
+  char path[] = "/tmp/ambi-alloc-XXXXXX", err[200];
+  int fd = mkstemp(path), whole = 0;
+  CHECK(fd >= 0 && write(fd, data, BYTES) == BYTES && close(fd) == 0, "a file");
+  for (long i = 0; i < 20 && !whole; i++) {
+    size_t n = 0;
+    countdown = i;
+    char *got = file_read(path, BYTES, &n, err, sizeof err);
+    countdown = -1;
+    whole = got && n == BYTES;
+    CHECK(!got || whole, "allocation %ld fails: %zu bytes of %d were taken for all", i, n, (int)BYTES);
+    CHECK(got || strstr(err, "out of memory"), "allocation %ld fails: %s", i, err);
+    free(got);
+  }
+  CHECK(whole, "in the end it is read");
+  unlink(path);
+}
+
 int main(void) {
+  test_files();
   if (!CHECK_OK(ambi_device_open("cpu", NULL, &cpu)) || !CHECK_OK(ambi_device_open("ref", NULL, &ref)))
     return test_done();
   fail_each(open_cpu, "opening cpu");

@@ -1,8 +1,10 @@
 /* test_pack_host.c -- what a host promises around calls: stacks, deadlines, leases, what it remembers and what it
  * tells. Needs Wasmtime and libsodium. */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -232,6 +234,24 @@ static void test_drafts(void) {
   free(text);
 }
 
+/* What is no file is written to, and is not replaced by one. */
+static void test_special_files(void) {
+  char path[256], err[200], got[8] = "";
+  struct stat st;
+  snprintf(path, sizeof path, "%s/pipe", root);
+  CHECK(mkfifo(path, 0600) == 0, "a pipe");
+  int reader = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  CHECK(file_write(path, "abc", 3, err, sizeof err), "%s", err);
+  CHECK(read(reader, got, sizeof got) == 3 && strcmp(got, "abc") == 0, "the pipe gave %s", got);
+  CHECK(lstat(path, &st) == 0 && S_ISFIFO(st.st_mode), "the pipe is still one");
+  close(reader);
+  snprintf(path, sizeof path, "%s/full", root);
+  CHECK(symlink("/dev/full", path) == 0, "a link to a device");
+  CHECK(!file_write(path, "abc", 3, err, sizeof err) && strstr(err, "No space"), "a full device: %s", err);
+  CHECK(stat(path, &st) == 0 && S_ISCHR(st.st_mode), "the link still leads to a device");
+  CHECK(!file_write(root, "abc", 3, err, sizeof err) && strstr(err, "directory"), "a folder: %s", err);
+}
+
 /* ---- swaps
  * --------------------------------------------------------------------------------------------------------------- */
 static double answer(ambi_pack_host *h) {
@@ -443,6 +463,7 @@ int main(void) {
   test_leases();
   test_state();
   test_drafts();
+  test_special_files();
   test_swaps();
   test_reports();
   test_options();

@@ -28,12 +28,13 @@ static char *read_all(FILE *f, size_t most, size_t *bytes, const char **why) {
     if (used > most) *why = "larger than this file may be";
     if (ferror(f)) *why = strerror(errno);
     if (**why || used < room) break;
-    room *= 2;
-    char *more = realloc(data, room + 1);
+    char *more = realloc(data, 2 * room + 1);
+    if (!more) *why = "out of memory";
     if (!more) break;
     data = more;
+    room *= 2;
   }
-  if (!data || (used == room && !**why)) *why = "out of memory";
+  if (!data) *why = "out of memory";
   if (**why) {
     free(data);
     return NULL;
@@ -73,6 +74,17 @@ char *file_read_plain(const char *path, size_t most, size_t *bytes, char *err, s
 
 /* ---- writing --------------------------------------------------------------------------------------- */
 
+/* What a draft must not take the place of: 'd' a folder, 's' a device, a pipe or a link to what is open; 0 none. */
+static char special(const char *path) {
+  char to[7] = "";
+  struct stat st;
+  if (lstat(path, &st) != 0) return 0;
+  if (S_ISLNK(st.st_mode) && readlink(path, to, 6) == 6 && strcmp(to, "/proc/") == 0) return 's'; /* /dev/stdout */
+  if (S_ISLNK(st.st_mode) && stat(path, &st) != 0) return 0;
+  if (S_ISREG(st.st_mode)) return 0;
+  return S_ISDIR(st.st_mode) ? 'd' : 's';
+}
+
 /* A new file that no other thread or process writes; what another of this name left behind is stepped over. */
 static FILE *open_draft(const char *path, char *name, size_t length) {
   static atomic_uint drafts;
@@ -94,7 +106,9 @@ int file_begin(file_draft *f, const char *path, char *err, size_t n) {
     file_cancel(f);
     return fail(path, "out of memory", err, n);
   }
-  f->to = open_draft(path, f->temporary, length);
+  char kind = special(path);
+  if (kind == 'd') errno = EISDIR;
+  if (kind != 'd') f->to = kind ? fopen(path, "wb") : open_draft(path, f->temporary, length);
   if (f->to) return 1;
   fail(path, strerror(errno), err, n);
   file_cancel(f);
@@ -115,11 +129,12 @@ int file_settle(const char *path) {
 }
 
 int file_commit(file_draft *f, char *err, size_t n) {
-  int ok = !ferror(f->to) && fflush(f->to) == 0 && fsync(fileno(f->to)) == 0;
+  int drafted = *f->temporary != 0, ok = !ferror(f->to) && fflush(f->to) == 0;
+  if (ok && drafted) ok = fsync(fileno(f->to)) == 0;
   int why = errno;
   if (fclose(f->to) != 0 && ok) ok = 0, why = errno;
   f->to = NULL;
-  if (ok && (rename(f->temporary, f->path) != 0 || !file_settle(f->path))) ok = 0, why = errno;
+  if (ok && drafted && (rename(f->temporary, f->path) != 0 || !file_settle(f->path))) ok = 0, why = errno;
   if (!ok) {
     fail(f->path, strerror(why ? why : EIO), err, n);
     file_cancel(f);

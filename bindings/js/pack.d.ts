@@ -87,6 +87,7 @@ export class PackHost {
   rollback(): void;
   /** A call of the active pack's kernel. */
   run(id: string, call: Call): Promise<Results>;
+  /** The active pack ends with it, and no other becomes active; what else was opened stays. */
   close(): void;
 }
 

@@ -56,6 +56,7 @@ export class PackHost {
   #active = null;
   #previous = null;
   #steps = Promise.resolve();
+  #closed = false;
 
   /**
    * trusted, revoked: Ed25519 public keys. allowed: [{id, hash}], the only modules a pack may have. state: {load, save}
@@ -203,6 +204,7 @@ export class PackHost {
       const next = new Map(this.#newest).set(m.name, m.version);
       await this.#options.state?.save(Object.fromEntries([...next].map(([name, v]) => [name, v.join('.')])));
       this.#newest = next;
+      if (this.#closed) fail('the host was closed');
       retire(this.#previous);
       this.#previous = this.#active;
       this.#active = { name: m.name, fallbacks: m.fallbacks, kernels };
@@ -239,7 +241,9 @@ export class PackHost {
     return kernel ? kernel.run(call) : fail(`the pack ${active.name} has no kernel ${String(id).slice(0, 64)}`);
   }
 
+  /** The active pack ends with it, and no other becomes active; what else was opened stays. */
   close() {
+    this.#closed = true;
     for (const pack of [this.#active, this.#previous]) for (const k of pack?.kernels.values() ?? []) k.close();
     this.#active = this.#previous = null;
   }

@@ -201,6 +201,22 @@ test('swaps at once: none goes below what another has activated', async () => {
   host.close();
 });
 
+test('a host that is closed while it swaps makes nothing active', async () => {
+  const host = new PackHost({ trusted: [key.public], state: { load: () => ({}), save: () => pause(100) } });
+  const from = workers.length;
+  let ended = 0;
+  const one = await opened(host);
+  await (await one.kernel('k')).close();
+  const swap = host.swap(one);
+  for (const w of workers.slice(from)) w.on('exit', () => ended++);
+  process.on('worker', (w) => w.on('exit', () => ended++));
+  setTimeout(() => host.close(), 30);
+  await rejects(swap, /the host was closed/);
+  await rejects(host.run('k', two), /no pack is active/);
+  for (let i = 0; i < 100 && ended < workers.length - from; i++) await pause(10);
+  ok(ended === workers.length - from, `${ended} of ${workers.length - from} workers ended`);
+});
+
 // ---- calls ---------------------------------------------------------------------------------------------------------
 test('inputs are copied when the call is made', async () => {
   const host = new PackHost({ trusted: [key.public] });
