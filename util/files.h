@@ -16,7 +16,8 @@
 char *file_read(const char *path, size_t most, size_t *bytes, char *err, size_t n);
 /* The same of a plain file alone: of a pipe, a device or a folder it says so, and does not wait for it. */
 char *file_read_plain(const char *path, size_t most, size_t *bytes, char *err, size_t n);
-/* 1, or 0 after a failure, when whatever was at `path` is still there. A device or a pipe is written to, not replaced. */
+/* 1, or 0 after a failure, when whatever was at `path` is still there. Devices and pipes are written to, not replaced.
+ */
 int file_write(const char *path, const void *data, size_t bytes, char *err, size_t n);
 
 /* The same in pieces: write to f->to, then commit; cancel (also after a failed commit) leaves no trace. */
