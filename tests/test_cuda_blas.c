@@ -1,5 +1,6 @@
 /* test_cuda_blas.c -- what ambi tells cuBLASLt: matrices dense along either axis, padded or not, with and without a
- * bias, added to or not; and what it keeps from it. cuBLASLt is a stand-in (fakecuda/blas.c).
+ * bias, added to or not, with db in the epilogue of dW; and what it keeps from it. cuBLASLt is a stand-in
+ * (fakecuda/blas.c).
  *
  * Values are small whole numbers, so that every sum is exact. */
 #include <dlfcn.h>
@@ -29,15 +30,19 @@ static ambi_tensor matrix(layout how, int64_t rows, int64_t cols) {
 static ambi_device *dev;
 static ambi_stream *stream;
 static ambi_buf memory[AMBI_SLOTS], workspace;
-static int (*blas_calls)(void), (*blas_live)(void);
+static int (*blas_calls)(void), (*blas_sums)(void), (*blas_live)(void);
+static void (*blas_refuse_sums)(bool yes);
 
-static bool open_all(void) {
+/* isa: "special" for the epilogue at every size, "" where it pays only */
+static bool open_all(const char *isa) {
   setenv("AMBI_CUDA_LIBRARIES", LIBRARIES "/libraries-blas", 1);
   void *blas = dlopen(LIBRARIES "/libraries-blas/libcublasLt.so", RTLD_NOW | RTLD_LOCAL);
   if (!CHECK(blas != NULL, "there is a stand-in for cuBLASLt")) return false;
   *(void **)&blas_calls = dlsym(blas, "fakeblas_calls");
+  *(void **)&blas_sums = dlsym(blas, "fakeblas_sums");
+  *(void **)&blas_refuse_sums = dlsym(blas, "fakeblas_refuse_sums");
   *(void **)&blas_live = dlsym(blas, "fakeblas_live");
-  bool ok = CHECK_OK(ambi_device_open("cuda", &(ambi_device_options){.cache_dir = ""}, &dev)) &&
+  bool ok = CHECK_OK(ambi_device_open("cuda", &(ambi_device_options){.cache_dir = "", .max_isa = isa}, &dev)) &&
             CHECK_OK(ambi_stream_create(dev, NULL, &stream)) && CHECK_OK(ambi_alloc(dev, 1 << 20, &workspace));
   for (int s = 0; s < AMBI_SLOTS && ok; s++) ok = CHECK_OK(ambi_alloc(dev, ROOM * sizeof(float), &memory[s]));
   return ok;
@@ -58,6 +63,10 @@ typedef struct {
   layout a, b, to;
   bool bias, adds;
   int64_t skew; /* floats that every slot begins late */
+  bool db;      /* DW: with db */
+  bool adds_db;
+  int64_t skew_db, stride_db; /* of DB alone; stride 0: dense */
+  bool epilogue;              /* db is to come from there */
 } trial;
 
 static float value(int slot, int64_t i, int64_t j) { return (float)((slot * 5 + i * 7 + j * 3) % 5 - 2); }
@@ -74,10 +83,20 @@ static ambi_op op_of(const trial *t) {
   op.grad[Y] = op.t[Y];
   if (t->c == DX) op.grad[X] = matrix(t->to, t->M, t->K);
   if (t->c == DW) op.grad[W] = matrix(t->to, t->N, t->K);
+  if (!t->db) return op;
+  op.t[B] = op.grad[B] = ambi_dense(AMBI_F32, 1, &t->N);
+  if (t->stride_db) op.grad[B].stride[0] = t->stride_db;
+  op.want |= AMBI_BIT(B);
+  op.accumulate |= t->adds_db ? AMBI_BIT(B) : 0;
   return op;
 }
 
-static float expected(const trial *t, int64_t i, int64_t j) {
+static float expected(const trial *t, int slot, int64_t i, int64_t j) {
+  if (slot == DB) {
+    float db = t->adds_db ? value(DB, i, 0) : 0;
+    for (int64_t m = 0; m < t->M; m++) db += value(DY, m, i);
+    return db;
+  }
   float sum = t->adds ? value(t->c, i, j) : t->bias && t->c == Y ? value(B, j, 0) : 0;
   if (t->c == Y)
     for (int64_t k = 0; k < t->K; k++) sum += value(X, i, k) * value(W, j, k);
@@ -90,7 +109,7 @@ static float expected(const trial *t, int64_t i, int64_t j) {
 
 static ambi_buf place(const trial *t, int slot) {
   ambi_buf b = memory[slot];
-  b.offset += (uint64_t)t->skew * sizeof(float);
+  b.offset += (uint64_t)(t->skew + (slot == DB ? t->skew_db : 0)) * sizeof(float);
   return b;
 }
 
@@ -105,20 +124,20 @@ static void fill(const trial *t, int slot, const ambi_tensor *x, bool known) {
 }
 
 /* Elements are as expected, and nothing between them was touched. */
-static void compare(const trial *t, const ambi_tensor *c) {
+static void compare(const trial *t, int slot, const ambi_tensor *c) {
   float data[ROOM];
   int wrong = 0, elements = 0, untouched = 0;
-  CHECK_OK(ambi_download(stream, data, place(t, t->c), (ROOM - 8) * sizeof(float)));
+  CHECK_OK(ambi_download(stream, data, place(t, slot), (ROOM - 8) * sizeof(float)));
   CHECK_OK(ambi_stream_wait(stream));
   for (int64_t i = 0; i < c->shape[0]; i++)
-    for (int64_t j = 0; j < c->shape[1]; j++, elements++) {
-      float *at = &data[i * c->stride[0] + j * c->stride[1]];
-      wrong += *at != expected(t, i, j);
+    for (int64_t j = 0; j < (c->ndim > 1 ? c->shape[1] : 1); j++, elements++) {
+      float *at = &data[i * c->stride[0] + (c->ndim > 1 ? j * c->stride[1] : 0)];
+      wrong += *at != expected(t, slot, i, j);
       *at = NOTHING;
     }
   for (int i = 0; i < ROOM - 8; i++) untouched += data[i] == NOTHING;
   CHECK(wrong == 0 && untouched == ROOM - 8,
-        "slot %d, %d x %d x %d, layouts %d %d %d, bias %d, adds %d, skew %d: %d of %d are wrong, %d strays", t->c,
+        "slot %d, %d x %d x %d, layouts %d %d %d, bias %d, adds %d, skew %d: %d of %d are wrong, %d strays", slot,
         (int)t->M, (int)t->N, (int)t->K, t->a, t->b, t->to, t->bias, t->adds, (int)t->skew, wrong, elements,
         ROOM - 8 - untouched);
 }
@@ -133,14 +152,17 @@ static void run(const trial *t, bool by_blas) {
   for (int s = 0; s < AMBI_SLOTS; s++) {
     ambi_tensor x = ambi_plan_tensor(plan, s);
     slots[s] = place(t, s);
-    if (x.dtype != AMBI_NONE) fill(t, s, &x, (info.reads & AMBI_BIT(s)) || t->adds);
+    if (x.dtype != AMBI_NONE) fill(t, s, &x, (info.reads & AMBI_BIT(s)) || (s == DB ? t->adds_db : t->adds));
   }
-  int before = blas_calls();
+  int before = blas_calls(), sums = blas_sums();
   CHECK_OK(ambi_run(plan, stream, slots, AMBI_SLOTS, workspace));
   CHECK(blas_calls() - before == by_blas, "slot %d, layouts %d %d %d: %d calls of cuBLASLt instead of %d", t->c, t->a,
         t->b, t->to, blas_calls() - before, by_blas);
-  ambi_tensor c = ambi_plan_tensor(plan, t->c);
-  compare(t, &c);
+  CHECK(blas_sums() - sums == t->epilogue, "layouts %d %d %d: db %s", t->a, t->b, t->to,
+        t->epilogue ? "is not from the epilogue" : "was not to come from the epilogue");
+  ambi_tensor c = ambi_plan_tensor(plan, t->c), db = ambi_plan_tensor(plan, DB);
+  compare(t, t->c, &c);
+  if (t->db) compare(t, DB, &db);
   ambi_plan_destroy(plan);
 }
 
@@ -175,13 +197,69 @@ static void test_misaligned(void) {
     }
 }
 
+/* ---- db in the epilogue of dW ------------------------------------------------------------------------------------ */
+/* In every layout of dy, x and dW that cuBLASLt takes: as A's sums or as B's. */
+static void test_db_layouts(void) {
+  for (int i = 0; i < LAYOUTS * LAYOUTS * LAYOUTS; i++) {
+    trial t = {.M = 5, .N = 6, .K = 7, .c = DW, .db = true, .adds = i % 2};
+    t.a = (layout)(i % LAYOUTS), t.b = (layout)(i / LAYOUTS % LAYOUTS), t.to = (layout)(i / LAYOUTS / LAYOUTS);
+    t.epilogue = t.a != SPREAD && t.b != SPREAD && t.to != SPREAD;
+    run(&t, t.epilogue);
+  }
+}
+
+/* What else there is to it: dW stays cuBLASLt's where only db is not for it. */
+static void test_db_alone(void) {
+  const trial usual = {.M = 5, .N = 6, .K = 7, .c = DW, .db = true};
+  trial t = usual;
+  t.adds_db = true;
+  run(&t, true);
+  t = usual, t.stride_db = 2;
+  run(&t, true);
+  t = usual, t.M = 1;
+  run(&t, true);
+  for (int64_t skew = 0; skew <= 4; skew++) {
+    t = usual, t.skew_db = skew, t.epilogue = skew % 4 == 0;
+    run(&t, true);
+    t = usual, t.skew = skew, t.epilogue = skew % 4 == 0;
+    run(&t, skew % 4 == 0);
+  }
+  blas_refuse_sums(true);
+  run(&usual, true);
+  blas_refuse_sums(false);
+}
+
+static void test_db_name(bool epilogue) {
+  ambi_op op = op_of(&(trial){.M = 5, .N = 6, .K = 7, .c = DW, .db = true});
+  ambi_plan *plan = NULL;
+  ambi_plan_info info;
+  if (!CHECK_OK(ambi_plan_create(dev, &op, &plan))) return;
+  CHECK_OK(ambi_plan_get_info(plan, &info));
+  CHECK((strstr(info.kernel, "cuBLASLt, db in its epilogue") != NULL) == epilogue, "the kernel is %s", info.kernel);
+  ambi_plan_destroy(plan);
+}
+
+/* Small: the epilogue does not pay. */
+static void test_db_small(void) {
+  const trial small = {.M = 5, .N = 6, .K = 7, .c = DW, .db = true};
+  run(&small, true);
+  test_db_name(false);
+}
+
 int main(void) {
-  if (open_all()) {
+  if (open_all("")) {
     for (int i = 0; i < 3; i++) {
       test_layouts((const int[]){Y, DX, DW}[i]);
       test_sizes((const int[]){Y, DX, DW}[i]);
     }
     test_misaligned();
+    test_db_small();
+    close_all();
+  }
+  if (open_all("special")) {
+    test_db_layouts();
+    test_db_alone();
+    test_db_name(true);
     close_all();
   }
   return test_done();

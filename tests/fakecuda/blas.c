@@ -14,12 +14,13 @@
 enum { OK = 0, NOT_INITIALIZED = 1, ALLOC_FAILED = 3, INVALID = 7, NOT_SUPPORTED = 15 };
 enum { F32 = 0, F64 = 1, F16 = 2, BF16 = 14 };
 enum { COMPUTE_F32 = 68, COMPUTE_F64 = 70, COMPUTE_TF32 = 77 };
-enum { EPILOGUE_NONE = 1, EPILOGUE_BIAS = 4, WORKSPACE = 4096, MARK = 0x616d6269 };
+enum { EPILOGUE_NONE = 1, EPILOGUE_BIAS = 4, EPILOGUE_BGRADA = 256, EPILOGUE_BGRADB = 512 };
+enum { WORKSPACE = 4096, MARK = 0x616d6269 };
 
 typedef struct {
   int mark, compute, scale, transpose[2];
   uint32_t epilogue;
-  const void *bias;
+  void *bias; /* read, or where sums go */
 } desc;
 typedef struct {
   int type;
@@ -38,8 +39,10 @@ typedef struct {
 } choice;
 
 /* ---- objects ------------------------------------------------------------------------------------------------- */
-static int live;  /* handles, layouts, preferences */
-static int calls; /* products that were computed */
+static int live;     /* handles, layouts, preferences */
+static int calls;    /* products that were computed */
+static int sums;     /* .. with the gradient of a bias */
+static bool sumless; /* the heuristic knows no way to do that */
 
 static int object(void **out, const void *what, size_t bytes) {
   *out = malloc(bytes);
@@ -57,6 +60,10 @@ EXPORT int fakeblas_live(void);
 int fakeblas_live(void) { return live; }
 EXPORT int fakeblas_calls(void);
 int fakeblas_calls(void) { return calls; }
+EXPORT int fakeblas_sums(void);
+int fakeblas_sums(void) { return sums; }
+EXPORT void fakeblas_refuse_sums(bool yes);
+void fakeblas_refuse_sums(bool yes) { sumless = yes; }
 
 EXPORT size_t cublasLtGetVersion(void);
 size_t cublasLtGetVersion(void) { return 130000; }
@@ -156,11 +163,13 @@ static bool types_fit(const desc *d, int a, int b, int c) {
   return c == a || (half && c == F32);
 }
 
+static bool sums_up(const desc *d) { return d->epilogue == EPILOGUE_BGRADA || d->epilogue == EPILOGUE_BGRADB; }
+
 static int fits(const desc *d, const layout *a, const layout *b, const layout *c) {
   const int64_t m = d->transpose[0] ? a->cols : a->rows, k = d->transpose[0] ? a->rows : a->cols;
   const int64_t k2 = d->transpose[1] ? b->cols : b->rows, n = d->transpose[1] ? b->rows : b->cols;
   if (d->mark != MARK || m != c->rows || n != c->cols || k != k2) return INVALID;
-  if (d->epilogue != EPILOGUE_NONE && (d->epilogue != EPILOGUE_BIAS || !d->bias)) return INVALID;
+  if (d->epilogue != EPILOGUE_NONE && ((d->epilogue != EPILOGUE_BIAS && !sums_up(d)) || !d->bias)) return INVALID;
   return types_fit(d, a->type, b->type, c->type) ? OK : NOT_SUPPORTED;
 }
 
@@ -173,6 +182,7 @@ EXPORT int cublasLtMatmulAlgoGetHeuristic(void *handle, const desc *d, const lay
     if (p->alignment[i] != 16) return INVALID; /* what ambi promises */
   const int status = fits(d, a, b, c);
   if (status) return status;
+  if (sumless && sums_up(d)) return NOT_SUPPORTED;
   memset(out, 0, sizeof *out);
   out->mark = MARK;
   out->workspace = p->workspace < WORKSPACE ? (size_t)p->workspace : WORKSPACE;
@@ -190,6 +200,17 @@ static double product(const desc *d, const void *a, const layout *la, const void
   return sum;
 }
 
+/* The gradient of a bias, in D's type: sums over k of A's rows, or of B's columns. */
+static void put_sums(const desc *d, const void *from, const layout *l, bool k_beside, int64_t k, int64_t count,
+                     int type) {
+  for (int64_t i = 0; i < count; i++) {
+    double sum = 0;
+    for (int64_t j = 0; j < k; j++) sum += get(l->type, from, k_beside ? j + i * l->ld : i + j * l->ld);
+    set(type, d->bias, i, sum);
+  }
+  sums++;
+}
+
 static bool misaligned(const void *p) { return ((uintptr_t)p & 15) != 0; }
 
 EXPORT int cublasLtMatmul(void *handle, const desc *d, const void *alpha, const void *a, const layout *la,
@@ -198,11 +219,14 @@ EXPORT int cublasLtMatmul(void *handle, const desc *d, const void *alpha, const 
   (void)stream;
   const int status = fits(d, la, lb, lc);
   if (!handle || status || c != to || memcmp(lc, lto, sizeof *lc) != 0 || algorithm->mark != MARK) return INVALID;
-  if (misaligned(a) || misaligned(b) || misaligned(c) || (d->epilogue == EPILOGUE_BIAS && misaligned(d->bias)))
+  if (misaligned(a) || misaligned(b) || misaligned(c) || (d->epilogue != EPILOGUE_NONE && misaligned(d->bias)))
     return NOT_SUPPORTED;
   if (bytes < WORKSPACE || ((uintptr_t)workspace & 255)) return INVALID;
   memset(workspace, 0xFF, WORKSPACE);
   calls++;
+  const int64_t k = d->transpose[0] ? la->rows : la->cols;
+  if (d->epilogue == EPILOGUE_BGRADA) put_sums(d, a, la, d->transpose[0], k, lc->rows, lc->type);
+  if (d->epilogue == EPILOGUE_BGRADB) put_sums(d, b, lb, !d->transpose[1], k, lc->cols, lc->type);
   const double one = get(d->scale, alpha, 0), keep = get(d->scale, beta, 0);
   for (int64_t j = 0; j < lc->cols; j++)
     for (int64_t i = 0; i < lc->rows; i++) {

@@ -4,7 +4,11 @@
  * transpose of such a D, so that
  *   rows dense      D = C^T (n x m)     P = B^T    Q = A^T
  *   columns dense   D = C   (m x n)     P = A      Q = B
- * and a P or Q that is dense the other way is given transposed. Everything is chosen when the plan is made.        */
+ * and a P or Q that is dense the other way is given transposed. Everything is chosen when the plan is made.
+ *
+ * Its epilogues have one vector, which is read or written: BIAS adds bias[r] to D's rows; BGRADA writes the sums over k
+ * of P[r,k], BGRADB those of Q[k,c]. So db, the row sums of A, is BGRADB's where A^T is Q, and BGRADA's where A is P.
+ * The vector is dense and has D's type.                                                                            */
 #include "backends/cuda/blas.h"
 
 #include <stdlib.h>
@@ -22,6 +26,8 @@ enum { /* cuBLASLt's numbers */
        DESC_EPILOGUE = 7,
        DESC_BIAS_POINTER = 8,
        EPILOGUE_BIAS = 4,
+       EPILOGUE_BGRADA = 256,
+       EPILOGUE_BGRADB = 512,
        PREFER_WORKSPACE = 1,
        PREFER_REDUCTION = 3,
        PREFER_ALIGNMENT = 5, /* of P; Q, C and D follow */
@@ -44,8 +50,8 @@ typedef struct {
 } blas_layout;
 
 struct blas_product {
-  bool swapped; /* P is B^T */
-  bool has_bias;
+  bool swapped;      /* P is B^T */
+  uint32_t epilogue; /* 0: none */
   int type, result, compute, scale;
   blas_layout p, q, d;
   void *layout[3]; /* of p, q, d */
@@ -100,22 +106,34 @@ static bool choose_types(const cuda_product *s, blas_product *b) {
   b->result = types[s->c.dtype];
   b->compute = wide ? COMPUTE_F64 : s->tf32 && !half ? COMPUTE_TF32 : COMPUTE_F32;
   b->scale = wide ? TYPE_F64 : TYPE_F32;
-  b->has_bias = s->bias != AMBI_NONE;
-  if (b->has_bias && ((int64_t)s->bias != s->c.dtype || (s->n > 1 && s->bias_stride != 1))) return false;
   if (s->compute == AMBI_F64 && !wide) return false;
   return s->a.dtype == s->b.dtype && (s->c.dtype == s->a.dtype || (half && s->c.dtype == AMBI_F32));
 }
 
-/* ---- descriptors: in the caller's own memory, as every run has its own bias ---------------------------------------
+/* No db of factors that are rounded, as db has none. Nor of one row of dy: before 12.3.4, cuBLASLt could not. */
+static bool gives_db(const cuda_product *s, const blas_product *b) {
+  return (int64_t)s->db == s->c.dtype && s->bias == AMBI_NONE && s->k > 1 && b->compute == COMPUTE_F32;
+}
+
+static bool choose_epilogue(const cuda_product *s, bool with_db, blas_product *b) {
+  if (with_db) {
+    b->epilogue = b->swapped ? EPILOGUE_BGRADB : EPILOGUE_BGRADA;
+    return gives_db(s, b);
+  }
+  if (s->bias == AMBI_NONE) return true;
+  b->epilogue = EPILOGUE_BIAS;
+  return (int64_t)s->bias == s->c.dtype && (s->n <= 1 || s->bias_stride == 1);
+}
+
+/* ---- descriptors: in the caller's own memory, as every run has its own vector -------------------------------------
  */
-static int describe(const cuda_api *api, const blas_product *b, uint64_t bias, uint64_t (*desc)[DESC_WORDS]) {
-  uint32_t epilogue = EPILOGUE_BIAS;
+static int describe(const cuda_api *api, const blas_product *b, uint64_t vector, uint64_t (*desc)[DESC_WORDS]) {
   int error = api->cublasLtMatmulDescInit_internal(desc, sizeof *desc, b->compute, b->scale);
   error |= api->cublasLtMatmulDescSetAttribute(desc, DESC_TRANSPOSE_P, &b->p.transposed, sizeof b->p.transposed);
   error |= api->cublasLtMatmulDescSetAttribute(desc, DESC_TRANSPOSE_Q, &b->q.transposed, sizeof b->q.transposed);
-  if (!b->has_bias) return error;
-  error |= api->cublasLtMatmulDescSetAttribute(desc, DESC_EPILOGUE, &epilogue, sizeof epilogue);
-  return error | api->cublasLtMatmulDescSetAttribute(desc, DESC_BIAS_POINTER, &bias, sizeof bias);
+  if (!b->epilogue) return error;
+  error |= api->cublasLtMatmulDescSetAttribute(desc, DESC_EPILOGUE, &b->epilogue, sizeof b->epilogue);
+  return error | api->cublasLtMatmulDescSetAttribute(desc, DESC_BIAS_POINTER, &vector, sizeof vector);
 }
 
 static int make_layouts(const cuda_api *api, blas_product *b) {
@@ -158,10 +176,11 @@ static bool rounds_once(const cuda_product *p) {
   return !half || !joins || (even && (double)p->m * (double)p->n * (double)p->k >= 1 << 21);
 }
 
-blas_product *blas_make(cuda_device *d, const cuda_product *p) {
+blas_product *blas_make(cuda_device *d, const cuda_product *p, bool with_db) {
   blas_product b = {0};
   if (p->k == 0 || p->m > INT32_MAX || p->n > INT32_MAX || p->k > INT32_MAX) return NULL;
-  if (!rounds_once(p) || !choose_types(p, &b) || !lay_out_all(p, &b) || !handle_of(d)) return NULL;
+  if (!rounds_once(p) || !choose_types(p, &b) || !lay_out_all(p, &b)) return NULL;
+  if (!choose_epilogue(p, with_db, &b) || !handle_of(d)) return NULL;
   blas_product *made = malloc(sizeof *made);
   if (made) *made = b;
   if (made && prepare(d, made)) return made;
@@ -179,8 +198,12 @@ uint64_t blas_workspace(const blas_product *b) { return b->choice.workspace; }
 
 /* ---- run -----------------------------------------------------------------------------------------------------------
  */
+static uint64_t vector_of(const blas_product *b, const cuda_operands *at) {
+  return b->epilogue == EPILOGUE_BIAS ? at->bias : b->epilogue ? at->db : 0;
+}
+
 bool blas_takes(const blas_product *b, const cuda_operands *at) {
-  return ((at->a | at->b | at->c | (b->has_bias ? at->bias : 0)) & (ALIGNMENT - 1)) == 0;
+  return ((at->a | at->b | at->c | vector_of(b, at)) & (ALIGNMENT - 1)) == 0;
 }
 
 static ambi_status check(int error) {
@@ -201,7 +224,7 @@ ambi_status blas_run(const cuda_device *d, const blas_product *b, const cuda_ope
   const bool wide = b->scale == TYPE_F64;
   const void *one = wide ? (const void *)&one_d : &one_f, *none = wide ? (const void *)&none_d : &none_f;
   uint64_t desc[DESC_WORDS];
-  int error = describe(&d->api, b, at->bias, &desc);
+  int error = describe(&d->api, b, vector_of(b, at), &desc);
   if (error) return check(error);
   return check(d->api.cublasLtMatmul(d->blas, desc, one, pointer(b->swapped ? at->b : at->a), b->layout[0],
                                      pointer(b->swapped ? at->a : at->b), b->layout[1], accumulate ? one : none,

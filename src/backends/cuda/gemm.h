@@ -21,6 +21,7 @@ typedef struct {
   cuda_matrix a, b, c;
   ambi_dtype bias; /* AMBI_NONE: absent */
   int64_t bias_stride;
+  ambi_dtype db;      /* also db[m] = sums of A's rows, dense, where that comes cheaply: see cuda_gemm_gives_db */
   ambi_dtype compute; /* AMBI_F64: nothing may pass through f32 */
   bool accumulate;
   bool tf32; /* factors of f32 may round to 10 bits */
@@ -28,7 +29,8 @@ typedef struct {
 
 typedef struct {
   uint64_t a, b, bias, c; /* addresses on the device */
-  uint64_t work;          /* of cuda_gemm_workspace bytes, 64-aligned */
+  uint64_t db;
+  uint64_t work; /* of cuda_gemm_workspace bytes, 64-aligned */
 } cuda_operands;
 
 cuda_axis cuda_plain_axis(int64_t stride);
@@ -42,6 +44,8 @@ ambi_status cuda_gemm_make(cuda_plan *k, const cuda_product *p, cuda_gemm **out)
 void cuda_gemm_free(const cuda_device *d, cuda_gemm *g); /* NULL: nothing */
 uint64_t cuda_gemm_workspace(const cuda_gemm *g);
 const char *cuda_gemm_name(const cuda_gemm *g); /* for reports */
+/* Whether a run at these addresses writes db. */
+bool cuda_gemm_gives_db(const cuda_gemm *g, const cuda_operands *at);
 /* accumulate: in place of what the product says */
 ambi_status cuda_gemm_run(const cuda_plan *k, const cuda_gemm *g, const cuda_operands *at, bool accumulate,
                           void *stream);

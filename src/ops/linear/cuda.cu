@@ -22,17 +22,18 @@ inline void add_rows(const args &a, long_sum (&sum)[VEC], i64 column, i64 row, i
 }
 
 KERNEL(linear_db_parts, 256) {
-  __shared__ real lines[3][64][VEC];
-  const i64 column = ((i64)blockIdx.x * 64 + threadIdx.x) * VEC;
+  __shared__ real lines[4][64 * VEC];
+  const int mine = threadIdx.x * VEC;
+  const i64 first = (i64)blockIdx.x * 64 * VEC, column = first + mine;
   long_sum sum[VEC];
   for (int v = 0; v < VEC; v++) sum[v].clear();
   if (column < COLS) add_rows(a, sum, column, (i64)blockIdx.y * 4 + threadIdx.y, (i64)gridDim.y * 4);
-  for (int v = 0; v < VEC && threadIdx.y > 0; v++) lines[threadIdx.y - 1][threadIdx.x][v] = sum[v].total;
+  for (int v = 0; v < VEC; v++) lines[threadIdx.y][mine + v] = sum[v].total;
   __syncthreads();
-  if (threadIdx.y > 0) return;
-  for (int v = 0; v < VEC; v++) {
-    for (int line = 0; line < 3; line++) sum[v].add(lines[line][threadIdx.x][v]);
-    if (column + v < COLS) ((real *)PARTIAL)[(i64)blockIdx.y * COLS + column + v] = sum[v].total;
+  for (int c = threadIdx.y * 64 + threadIdx.x; c < 64 * VEC && first + c < COLS; c += 256) { /* neighbours beside */
+    real total = lines[0][c];
+    for (int line = 1; line < 4; line++) total += lines[line][c];
+    ((real *)PARTIAL)[(i64)blockIdx.y * COLS + first + c] = total;
   }
 }
 
