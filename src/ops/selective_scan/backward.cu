@@ -12,7 +12,7 @@
  *
  * Sums over the states of a channel (p, du, ddelta) are scattered over its lanes, and the lane with the sum finishes
  * the step. Sums over channels (dB, dC): over the warp by sum_channels, over warps in shared memory, over blocks by
- * scan_groups. Sums over time (dA, dD, ddelta_bias): in the thread; over parts and batches by scan_channels.       */
+ * scan_sums. Sums over time (dA, dD, ddelta_bias): in the thread; over parts and batches by scan_sums too.         */
 enum { CHUNK = 8, CHUNKS = TILE / CHUNK, WARPS = THREADS_EACH / 32 };
 enum { FRONT = BEFORE, COLUMNS = FRONT + TILE }; /* step t of a tile is column FRONT + t */
 enum { TOGETHER_STEPS = LANES > OWN ? LANES / OWN : 1, SUMS = OWN * TOGETHER_STEPS, LEFT = SUMS / LANES };

@@ -73,19 +73,23 @@ static void general_workspace(cuda_plan *k, int64_t warps) {
   reals(k, "SUM_BIAS", writes_slot(p, GRAD(DELTA_BIAS)), 2 * threads);
 }
 
-/* Sums over the blocks of a group, and over the batches */
-static void plan_sums(cuda_plan *k) {
-  const scan_recipe *r = scan(k->p);
-  const problem *p = k->p;
-  const int64_t updates = r->batches * r->length * r->states, rows = r->channels * (r->states ? r->states : 1);
+static bool wants_sums(const problem *p) {
   const int summed[] = {A, B, C, D, DELTA_BIAS};
   bool sums = false;
   for (int i = 0; i < 5; i++) sums = sums || writes_slot(p, GRAD(summed[i]));
+  return sums;
+}
+
+/* Sums over the warps of a group, and over the batches */
+static void general_sums(cuda_plan *k) {
+  const scan_recipe *r = scan(k->p);
+  const problem *p = k->p;
+  const int64_t updates = r->batches * r->length * r->states, rows = r->channels * (r->states ? r->states : 1);
   if (writes_slot(p, GRAD(B)) && !r->constant_b)
     cuda_launch(k, "scan_groups_b", ceil_div(updates * r->groups_b, 256), 1, 256, 1, 0);
   if (writes_slot(p, GRAD(C)) && !r->constant_c)
     cuda_launch(k, "scan_groups_c", ceil_div(updates * r->groups_c, 256), 1, 256, 1, 0);
-  if (sums) cuda_launch(k, "scan_channels", ceil_div(rows, 256), 1, 256, 1, 0);
+  if (wants_sums(p)) cuda_launch(k, "scan_channels", ceil_div(rows, 256), 1, 256, 1, 0);
 }
 
 static void plan_general(cuda_plan *k) {
@@ -95,7 +99,7 @@ static void plan_general(cuda_plan *k) {
   cuda_number(k, "ALL_THREADS", 32 * warps);
   general_workspace(k, warps);
   cuda_launch(k, is_backward(p) ? "scan_backward" : "scan_forward", warps, 1, 32, 1, 0);
-  if (is_backward(p)) plan_sums(k);
+  if (is_backward(p)) general_sums(k);
 }
 
 /* ---- tiles.cu, forward.cu: four states a thread ------------------------------------------------------------------ */
@@ -275,6 +279,15 @@ static void plan_ends(cuda_plan *k, int64_t blocks, int64_t lanes, int64_t part_
   if (h || dh || chained) cuda_launch(k, "scan_fold", blocks, h && dh ? 2 : 1, (int)(32 * lanes), 1, 0);
 }
 
+/* Sums over the blocks of a group, and over parts and batches: in one launch, as each alone is over in no time */
+static void tile_sums(cuda_plan *k) {
+  const scan_recipe *r = scan(k->p);
+  const int64_t neighbours = r->states % 4 ? 1 : 4, updates = r->batches * r->length * r->states / neighbours;
+  const int64_t groups = r->groups_b > r->groups_c ? r->groups_b : r->groups_c;
+  const int64_t rows = r->channels * r->states, most = updates * groups > rows ? updates * groups : rows;
+  if (wants_sums(k->p)) cuda_launch(k, "scan_sums", ceil_div(most, 256), 3, 256, 1, 0);
+}
+
 static void plan_backward(cuda_plan *k) {
   const scan_recipe *r = scan(k->p);
   const problem *p = k->p;
@@ -297,7 +310,7 @@ static void plan_backward(cuda_plan *k) {
   reals(k, "SUM_BIAS", writes_slot(p, GRAD(DELTA_BIAS)), sums);
   plan_ends(k, blocks, lanes, each, chain > 0);
   cuda_launch(k, "scan_backward", blocks, parts, (int)(32 * lanes), 1, shared);
-  plan_sums(k);
+  tile_sums(k);
 }
 
 static ambi_status plan(cuda_plan *k) {

@@ -61,39 +61,48 @@ KERNEL(scan_fold, THREADS_EACH) {
 }
 
 /* ---- after ------------------------------------------------------------------------------------------------------- */
-/* dB or dC of one group, step and state, over the blocks of the group */
+/* dB or dC of one group and step, of neighbouring states, over the blocks of the group */
+enum { NEIGHBOURS = STATES % 4 == 0 ? 4 : 1 };
 inline void sum_group(const args &a, int s, i64 groups, const char *parts) {
-  const i64 i = (i64)blockIdx.x * 256 + threadIdx.x, n = i % STATES, t = i / STATES % LENGTH;
-  const i64 group = i / STATES / LENGTH, blocks = PER_BATCH / groups;
-  if (group >= groups * BATCHES) return;
-  long_sum sum;
-  sum.clear();
-#pragma unroll 4
-  for (i64 w = group * blocks; w < (group + 1) * blocks; w++)
-    sum.add(((const float *)parts)[(w * LENGTH + t) * STATES + n]);
-  const i64 offset = group / groups * BATCH_STRIDE(s) + group % groups * GROUP_STRIDE(s) + n * STATE_STRIDE(s);
-  PUT(s, offset + t * STEP_STRIDE(s), sum.total);
-}
-KERNEL(scan_groups_b, 256) {
-  if (HAS(DB)) sum_group(a, DB, GROUPS_B, PART_B);
-}
-KERNEL(scan_groups_c, 256) {
-  if (HAS(DC)) sum_group(a, DC, GROUPS_C, PART_C);
+  const i64 i = (i64)blockIdx.x * 256 + threadIdx.x, across = STATES / NEIGHBOURS;
+  const i64 group = quotient(i, LENGTH * across), in_group = i - group * LENGTH * across;
+  const i64 batch = quotient(group, groups), blocks = quotient(PER_BATCH, groups);
+  if (batch >= BATCHES) return;
+  const float *from = (const float *)parts + group * blocks * LENGTH * STATES + in_group * NEIGHBOURS;
+  long_sum sum[NEIGHBOURS];
+  for (int j = 0; j < NEIGHBOURS; j++) sum[j].clear();
+#pragma unroll 8
+  for (i64 w = 0; w < blocks; w++, from += LENGTH * STATES) {
+    float v[4] = {from[0], 0.0f, 0.0f, 0.0f};
+    if (NEIGHBOURS == 4) take(v, from);
+    for (int j = 0; j < NEIGHBOURS; j++) sum[j].add(v[j]);
+  }
+  const i64 t = in_group / across, n = in_group % across * NEIGHBOURS;
+  const i64 offset = batch * BATCH_STRIDE(s) + (group - batch * groups) * GROUP_STRIDE(s) + t * STEP_STRIDE(s);
+  for (int j = 0; j < NEIGHBOURS; j++) PUT(s, offset + (n + j) * STATE_STRIDE(s), sum[j].total);
 }
 
 /* Element i of the sums, over parts and batches */
 inline float sum_parts_of(const args &a, const char *sums, i64 i, i64 rows) {
   long_sum sum;
   sum.clear();
+#pragma unroll 8
   for (i64 p = 0; p < PARTS * BATCHES; p++) sum.add(((const float *)sums)[p * rows + i]);
   return sum.total;
 }
 
-KERNEL(scan_channels, 256) {
+inline void sum_channel(const args &a) {
   const i64 i = (i64)blockIdx.x * 256 + threadIdx.x, rows = CHANNELS * STATES;
   const place p = {0, 0, i / STATES, i % STATES, true};
   if (i >= rows) return;
   if (p.state == 0 && HAS(DD)) set_value(a, DD, p, sum_parts_of(a, SUM_D, p.channel, CHANNELS));
   if (p.state == 0 && HAS(DDELTA_BIAS)) set_value(a, DDELTA_BIAS, p, sum_parts_of(a, SUM_BIAS, p.channel, CHANNELS));
   if (HAS(DA)) set_value(a, DA, p, sum_parts_of(a, SUM_A, i, rows) * (A_LOG ? decay(a, value(a, A, p)) : K(1.0)));
+}
+
+/* Blocks (.., 0): dB;  (.., 1): dC;  (.., 2): dA, dD, ddelta_bias */
+KERNEL(scan_sums, 256) {
+  if (blockIdx.y == 2) sum_channel(a);
+  if (blockIdx.y == 1 && HAS(DC)) sum_group(a, DC, GROUPS_C, PART_C);
+  if (blockIdx.y == 0 && HAS(DB)) sum_group(a, DB, GROUPS_B, PART_B);
 }
