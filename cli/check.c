@@ -292,7 +292,7 @@ int check_main(int argc, char **argv) {
       {"jobs", OPT_INT, &ck.jobs, "N", "processes that share the work (cuda: one a core, at most 8; else 1)"},
       {"kernels", OPT_FLAG, &ck.kernels, NULL, "not the derivatives of the reference"},
       {"elements", OPT_INT, &ck.elements, "N",
-       "no case with a tensor of more: 8000 for emulators, 500 for race detectors"},
+       "no case with a tensor of more: 8000 for emulators, 60 for race detectors"},
       {"quick", OPT_FLAG, &ck.quick, NULL, "f32 and bf16 only"},
       {"exhaustive", OPT_FLAG, &ck.exhaustive, NULL, "all 2^32 arguments of each function"},
       {"vectors", OPT_STRING, &ck.vectors, "DIR", "ops.json and ops.safetensors to agree with (../shared/vectors)"},
