@@ -31,7 +31,7 @@ typedef struct {
   const char *device, *op, *text, *isa, *dtype, *pass;
   int64_t threads;
   double seconds;
-  int json, best, list, in_place, plans;
+  int json, best, list, in_place, plans, warm;
   int gpu; /* the device is none of the host's: other sizes */
 } bench_options;
 
@@ -83,7 +83,8 @@ static void print_head(const bench_job *j) {
     printf("%s, %d thread%s; limits measured now: copy %.1f GB/s (read + write), f32 multiply-add %.0f GFLOP/s (%s)\n",
            j->session.target->name, j->threads, j->threads == 1 ? "" : "s", j->limits.copy_gbps, j->limits.peak_gflops,
            j->limits.isa);
-  printf("%s of at least 5 runs; buffers rotate over 1 GiB\n\n", j->o->best ? "best" : "median");
+  printf("%s of at least 5 runs; %s\n\n", j->o->best ? "best" : "median",
+         j->o->warm ? "the same buffers every time" : "buffers rotate over 1 GiB");
   printf("%-14s %-8s %-5s %10s %8s %8s %9s  %s\n", "op", "pass", "dtype", "ms", "GB/s", "of copy", "GFLOP/s",
          "kernel | case");
 }
@@ -329,7 +330,7 @@ static int run_bench(const bench_options *o) {
     return 1;
   }
   bench_job j = {.o = o, .threads = info.threads};
-  j.session = (bench_session){.target = &t, .seconds = o->seconds, .rotate = UINT64_C(1) << 30};
+  j.session = (bench_session){.target = &t, .seconds = o->seconds, .rotate = o->warm ? 0 : UINT64_C(1) << 30};
   int rc = o->gpu ? bench_device_limits(&t, &j.limits) : bench_measure_limits(j.threads, &j.limits);
   if (rc)
     fprintf(stderr, "ambi bench: could not measure the limits: no memory or no thread\n");
@@ -352,6 +353,7 @@ int bench_main(int argc, char **argv) {
       {"isa", OPT_STRING, &o.isa, "ISA", "as if the CPU had no more than this: baseline, avx2, .."},
       {"seconds", OPT_DOUBLE, &o.seconds, "S", "least time for the runs of one case; 0.3"},
       {"best", OPT_FLAG, &o.best, NULL, "report the best run, not the median"},
+      {"warm", OPT_FLAG, &o.warm, NULL, "the same buffers every time: small ones stay in a cache"},
       {"in-place", OPT_FLAG, &o.in_place, NULL, "with --case: outputs over inputs where the op allows it"},
       {"plans", OPT_FLAG, &o.plans, NULL,
        "instead: how long a new process waits for its first plan, and for one kept on disk"},

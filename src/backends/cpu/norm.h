@@ -25,6 +25,14 @@ static inline void row_put(const cpu_call *c, int slot, int64_t row, real value)
 /* Kernel packs have norms without residuals: what those need is then not compiled. */
 enum { PLAIN_NORMS = DENSE_ALONE };
 
+/* The usual rows, without residuals and in the cache, get loops of their own that ask about nothing. Where the size of
+ * the code counts, they do not. */
+#ifdef __wasm__
+enum { USUAL_APART = 0 };
+#else
+enum { USUAL_APART = 1 };
+#endif
+
 /* Where s itself goes, if it is wanted. */
 INLINE out_view sum_out(int kind, const strip *sum, int64_t i, real *tile) {
   return PLAIN_NORMS ? (out_view){NULL, false} : view_out(kind, sum, i, tile);
@@ -100,8 +108,9 @@ static inline int64_t soon_bytes(const strip *s) { return s->stride == 1 ? dtype
 
 INLINE void soon(const char *row, int64_t at) { __builtin_prefetch(row + at, 0, 2); } /* into the second-level cache */
 
-/* At column k of pass 0 or 1. */
+/* At column k of pass 0 or 1. A line of 64 bytes is asked for twice, as memory that is busy may refuse. */
 INLINE void ask_for(const later_rows *l, source_view now, const void *dy, int pass, int64_t k) {
+  if (k % (64 / (int64_t)sizeof(real)) != 0) return;
   int64_t at = (pass * l->cols + k) / 2 * l->bytes;
   if (now.x) soon(l->x, at);
   if (now.residual) soon(l->residual, at);
@@ -134,6 +143,11 @@ INLINE void sink_set(int kind, sink_view v, int64_t k, vr *ds, int64_t left) {
   if (PLAIN_NORMS || v.dx.p) put_halves(kind, v.dx, k, ds, left);
   if (v.dresidual.p) put_halves(kind, v.dresidual, k, ds, left);
 }
+
+INLINE bool is_usual(source_view s, const void *w) { return USUAL_APART && s.x && !s.residual && w; }
+INLINE source_view usual_source(source_view s) { return (source_view){s.x, NULL}; }
+INLINE bool sink_usual(sink_view v) { return v.dx.p && !v.dx.past && !v.dresidual.p && !v.dsum; }
+INLINE sink_view usual_sink(sink_view v) { return (sink_view){.dx = {v.dx.p, false}}; }
 
 INLINE void sink_put(int kind, const sink *k, int64_t i, int64_t n, sink_view v) {
   view_put(kind, &k->dx, i, n, v.dx);

@@ -111,24 +111,37 @@ typedef struct {
 } forward_line;
 
 /* y = (s - m) r w + b, and s itself, for columns [i, i+n) of one row */
-INLINE void y_tile(const forward_line *l, int kind, const void *w, const void *b, int64_t i, int64_t n) {
-  TILE_OF_REALS s_tiles[2][TILE], out_tiles[2][TILE];
-  source_view s = source_in(kind, &l->in.row.from, i, n, s_tiles);
-  out_view y = view_out(kind, &l->y, i, out_tiles[0]), sum = sum_out(kind, &l->sum, i, out_tiles[1]);
+typedef struct {
+  source_view s;
+  const void *w, *b;
+  out_view y, sum;
+} forward_view;
+
+INLINE void y_steps(const forward_line *l, int kind, forward_view v, int64_t i, int64_t n) {
   real m = l->m, r = l->r;
   FOR_STEPS(halves(kind) * VL, k, n, {
-    vr v[2], yk[2];
-    ask_for(&l->in.row.later, s, NULL, 1, i + k);
+    vr s[2], yk[2];
+    ask_for(&l->in.row.later, v.s, NULL, 1, i + k);
     EACH_HALF(halves(kind)) {
-      v[half] = source_half(kind, s, k, half, left);
-      vr wk = vector_half(kind, w, 1, k, half, left), bk = vector_half(kind, b, 0, k, half, left);
-      yk[half] = (v[half] - m) * r * wk + bk;
+      s[half] = source_half(kind, v.s, k, half, left);
+      vr wk = vector_half(kind, v.w, 1, k, half, left), bk = vector_half(kind, v.b, 0, k, half, left);
+      yk[half] = (s[half] - m) * r * wk + bk;
     }
-    if (sum.p) put_halves(kind, sum, k, v, left);
-    put_halves(kind, y, k, yk, left);
+    if (v.sum.p) put_halves(kind, v.sum, k, s, left);
+    put_halves(kind, v.y, k, yk, left);
   });
-  view_put(kind, &l->sum, i, n, sum);
-  view_put(kind, &l->y, i, n, y);
+}
+
+INLINE void y_tile(const forward_line *l, int kind, const void *w, const void *b, int64_t i, int64_t n) {
+  TILE_OF_REALS s_tiles[2][TILE], out_tiles[2][TILE];
+  forward_view v = {.s = source_in(kind, &l->in.row.from, i, n, s_tiles), .w = w, .b = b};
+  v.y = view_out(kind, &l->y, i, out_tiles[0]), v.sum = sum_out(kind, &l->sum, i, out_tiles[1]);
+  if (is_usual(v.s, w) && b && !v.sum.p && !v.y.past)
+    y_steps(l, kind, (forward_view){usual_source(v.s), w, b, .y = {v.y.p, false}}, i, n);
+  else
+    y_steps(l, kind, v, i, n);
+  view_put(kind, &l->sum, i, n, v.sum);
+  view_put(kind, &l->y, i, n, v.y);
 }
 
 INLINE void forward_rows(const cpu_call *c, const row_group *rows, int kind) {
@@ -207,26 +220,40 @@ static int64_t db_column(const problem *p) { return writes_slot(p, DW) ? rows_of
 static int64_t summed(const problem *p) { return db_column(p) + (writes_slot(p, DB) ? rows_of(p)->cols : 0); }
 
 /* ds, dw and db for columns [i, i+n) of one row; dw, db NULL: not wanted */
-INLINE void ds_tile(const backward_line *l, int kind, const void *w, real *dw, real *db, int64_t i, int64_t n) {
-  TILE_OF_REALS s_tiles[2][TILE], dy_tile[TILE], ds_tiles[3][TILE];
-  source_view s = source_in(kind, &l->in.row.from, i, n, s_tiles);
-  const void *dy = view_in(kind, &l->in.row.dy, i, n, dy_tile);
-  sink_view out = sink_out(kind, &l->in.row.to, i, n, ds_tiles);
+typedef struct {
+  source_view s;
+  const void *dy, *w;
+  sink_view out;
+  real *dw, *db;
+} backward_view;
+
+INLINE void ds_steps(const backward_line *l, int kind, backward_view v, int64_t i, int64_t n) {
   real m = l->m, r = l->r, mean_g = l->mean_g, pull = l->pull;
   FOR_STEPS(halves(kind) * VL, k, n, {
     vr dyk[2], dwk[2], ds[2];
-    ask_for(&l->in.row.later, s, dy, 1, i + k);
+    ask_for(&l->in.row.later, v.s, v.dy, 1, i + k);
     EACH_HALF(halves(kind)) {
-      vr c = s.x ? source_half(kind, s, k, half, left) - m : K(0);
-      dyk[half] = get_half(kind, dy, k, half, left);
+      vr c = v.s.x ? source_half(kind, v.s, k, half, left) - m : K(0);
+      dyk[half] = get_half(kind, v.dy, k, half, left);
       dwk[half] = dyk[half] * (c * r);
-      ds[half] = (dyk[half] * vector_half(kind, w, 1, k, half, left) - mean_g - c * pull) * r;
+      ds[half] = (dyk[half] * vector_half(kind, v.w, 1, k, half, left) - mean_g - c * pull) * r;
     }
-    if (dw) add_halves(kind, dw, k, dwk, left);
-    if (db) add_halves(kind, db, k, dyk, left);
-    sink_set(kind, out, k, ds, left);
+    if (v.dw) add_halves(kind, v.dw, k, dwk, left);
+    if (v.db) add_halves(kind, v.db, k, dyk, left);
+    sink_set(kind, v.out, k, ds, left);
   });
-  sink_put(kind, &l->in.row.to, i, n, out);
+}
+
+INLINE void ds_tile(const backward_line *l, int kind, const void *w, real *dw, real *db, int64_t i, int64_t n) {
+  TILE_OF_REALS s_tiles[2][TILE], dy_tile[TILE], ds_tiles[3][TILE];
+  backward_view v = {.s = source_in(kind, &l->in.row.from, i, n, s_tiles), .w = w, .dw = dw, .db = db};
+  v.dy = view_in(kind, &l->in.row.dy, i, n, dy_tile);
+  v.out = sink_out(kind, &l->in.row.to, i, n, ds_tiles);
+  if (is_usual(v.s, w) && sink_usual(v.out) && dw && db)
+    ds_steps(l, kind, (backward_view){usual_source(v.s), v.dy, w, usual_sink(v.out), dw, db}, i, n);
+  else
+    ds_steps(l, kind, v, i, n);
+  sink_put(kind, &l->in.row.to, i, n, v.out);
 }
 
 INLINE void backward_rows(const cpu_call *c, const row_group *rows, int kind, real *dw, real *db) {

@@ -81,26 +81,39 @@ typedef struct {
 } forward_line;
 
 /* y = s r w, and s itself, for columns [i, i+n) of one row */
+typedef struct {
+  source_view s;
+  const void *w;
+  out_view y, sum;
+  bool cast;
+} forward_view;
+
+INLINE void y_steps(const cpu_call *c, const forward_line *l, int kind, forward_view v, int64_t i, int64_t n) {
+  real r = l->r, offset = (real)c->p->op.u.rmsnorm.offset;
+  FOR_STEPS(halves(kind) * VL, k, n, {
+    vr s[2], yk[2];
+    ask_for(&l->later, v.s, NULL, 1, i + k);
+    EACH_HALF(halves(kind)) {
+      s[half] = source_half(kind, v.s, k, half, left);
+      vr h = s[half] * r;
+      if (v.cast) h = rounded(c, kind, h);
+      yk[half] = h * weight_half(kind, v.w, offset, k, half, left);
+    }
+    if (v.sum.p) put_halves(kind, v.sum, k, s, left);
+    put_halves(kind, v.y, k, yk, left);
+  });
+}
+
 PER_TILE void y_tile(const cpu_call *c, const forward_line *l, int kind, const void *w, int64_t i, int64_t n) {
   TILE_OF_REALS s_tiles[2][TILE], out_tiles[2][TILE];
-  source_view s = source_in(kind, &l->from, i, n, s_tiles);
-  out_view y = view_out(kind, &l->y, i, out_tiles[0]), sum = sum_out(kind, &l->sum, i, out_tiles[1]);
-  real r = l->r, offset = (real)c->p->op.u.rmsnorm.offset;
-  bool cast = c->p->op.u.rmsnorm.cast != 0;
-  FOR_STEPS(halves(kind) * VL, k, n, {
-    vr v[2], yk[2];
-    ask_for(&l->later, s, NULL, 1, i + k);
-    EACH_HALF(halves(kind)) {
-      v[half] = source_half(kind, s, k, half, left);
-      vr h = v[half] * r;
-      if (cast) h = rounded(c, kind, h);
-      yk[half] = h * weight_half(kind, w, offset, k, half, left);
-    }
-    if (sum.p) put_halves(kind, sum, k, v, left);
-    put_halves(kind, y, k, yk, left);
-  });
-  view_put(kind, &l->sum, i, n, sum);
-  view_put(kind, &l->y, i, n, y);
+  forward_view v = {.s = source_in(kind, &l->from, i, n, s_tiles), .w = w, .cast = c->p->op.u.rmsnorm.cast != 0};
+  v.y = view_out(kind, &l->y, i, out_tiles[0]), v.sum = sum_out(kind, &l->sum, i, out_tiles[1]);
+  if (is_usual(v.s, w) && !v.cast && !v.sum.p && !v.y.past)
+    y_steps(c, l, kind, (forward_view){.s = usual_source(v.s), .w = w, .y = {v.y.p, false}}, i, n);
+  else
+    y_steps(c, l, kind, v, i, n);
+  view_put(kind, &l->sum, i, n, v.sum);
+  view_put(kind, &l->y, i, n, v.y);
 }
 
 INLINE void forward_rows(const cpu_call *c, const row_group *rows, int kind) {
@@ -175,24 +188,38 @@ PER_TILE void sums_tile(int kind, backward_line *l, const void *w, real offset, 
 }
 
 /* ds and dw for columns [i, i+n) of one row; dw NULL: not wanted */
-PER_TILE void ds_tile(const backward_line *l, int kind, const void *w, real offset, real *dw, int64_t i, int64_t n) {
-  TILE_OF_REALS s_tiles[2][TILE], dy_tile[TILE], ds_tiles[3][TILE];
-  source_view s = source_in(kind, &l->row.from, i, n, s_tiles);
-  const void *dy = view_in(kind, &l->row.dy, i, n, dy_tile);
-  sink_view out = sink_out(kind, &l->row.to, i, n, ds_tiles);
+typedef struct {
+  source_view s;
+  const void *dy, *w;
+  sink_view out;
+  real *dw;
+} backward_view;
+
+INLINE void ds_steps(const backward_line *l, int kind, backward_view v, real offset, int64_t i, int64_t n) {
   real r = l->r, pull = l->pull;
   FOR_STEPS(halves(kind) * VL, k, n, {
     vr ds[2], dwk[2];
-    ask_for(&l->row.later, s, dy, 1, i + k);
+    ask_for(&l->row.later, v.s, v.dy, 1, i + k);
     EACH_HALF(halves(kind)) {
-      vr v = source_half(kind, s, k, half, left), g = get_half(kind, dy, k, half, left);
-      dwk[half] = g * (v * r);
-      ds[half] = g * weight_half(kind, w, offset, k, half, left) * r - v * pull;
+      vr s = source_half(kind, v.s, k, half, left), g = get_half(kind, v.dy, k, half, left);
+      dwk[half] = g * (s * r);
+      ds[half] = g * weight_half(kind, v.w, offset, k, half, left) * r - s * pull;
     }
-    if (dw) add_halves(kind, dw, k, dwk, left);
-    sink_set(kind, out, k, ds, left);
+    if (v.dw) add_halves(kind, v.dw, k, dwk, left);
+    sink_set(kind, v.out, k, ds, left);
   });
-  sink_put(kind, &l->row.to, i, n, out);
+}
+
+PER_TILE void ds_tile(const backward_line *l, int kind, const void *w, real offset, real *dw, int64_t i, int64_t n) {
+  TILE_OF_REALS s_tiles[2][TILE], dy_tile[TILE], ds_tiles[3][TILE];
+  backward_view v = {.s = source_in(kind, &l->row.from, i, n, s_tiles), .w = w, .dw = dw};
+  v.dy = view_in(kind, &l->row.dy, i, n, dy_tile);
+  v.out = sink_out(kind, &l->row.to, i, n, ds_tiles);
+  if (is_usual(v.s, w) && sink_usual(v.out) && dw)
+    ds_steps(l, kind, (backward_view){usual_source(v.s), v.dy, w, usual_sink(v.out), dw}, offset, i, n);
+  else
+    ds_steps(l, kind, v, offset, i, n);
+  sink_put(kind, &l->row.to, i, n, v.out);
 }
 
 INLINE void backward_rows(const cpu_call *c, const row_group *rows, int kind, real *dw) {
