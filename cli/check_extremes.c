@@ -1,4 +1,4 @@
-/* check_extremes.c -- NaN among the inputs, sums of very many terms, outputs larger than the cache. */
+/* check_extremes.c -- NaN and infinities among the inputs, sums of very many terms, outputs larger than the cache. */
 #include <math.h>
 #include <stdio.h>
 
@@ -33,18 +33,29 @@ static void try_strays(group *g, trial *t) {
   for (int i = 0; i < 4 && n > 0; i++) try_value(g, t, AMBI_EMBEDDING_TOKENS, n / 2, stray[i]);
 }
 
+/* Whether the formula alone says what an infinity becomes. Elsewhere it is infinite or NaN as the order of a sum has
+ * it, or, for the dy of a function, the way a product is taken. */
+static int knows_infinity(ambi_kind kind, int slot) {
+  static const ambi_kind ordered[] = {AMBI_ATTENTION, AMBI_SELECTIVE_SCAN, AMBI_SSD};
+  for (int i = 0; i < 3; i++)
+    if (kind == ordered[i]) return 0;
+  return kind != AMBI_UNARY || slot < AMBI_MAX_PRIMALS;
+}
+
 void check_not_finite(group *g, const char *text, const mix *m) {
   trial t;
   char err[400];
   checker *ck = g->ck;
   if (trial_make(&ck->ref, text, m, (uint64_t)ck->seed, -1, 0, &t, err, sizeof err) == AMBI_OK && t.n <= 500) {
     if (t.op.kind == AMBI_EMBEDDING) try_strays(g, &t);
+    for (double step = -2; step < 0 && t.op.kind == AMBI_ADAMW; step++) try_value(g, &t, AMBI_ADAMW_STEP, 0, step);
     for (int s = 0; s < t.info->slots; s++) {
       int slot = t.inputs & AMBI_BIT(s) ? s : t.arriving & AMBI_BIT(s) ? AMBI_GRAD(s) : -1;
       int64_t n = ambi_numel(&t.op.t[s]);
       if (slot < 0 || n == 0 || !value_is_float(t.op.t[s].dtype) || values_overlap(&t.op.t[s])) continue;
       try_value(g, &t, slot, n / 2, NAN);
-      if (t.op.kind == AMBI_GRAD_NORM) try_value(g, &t, slot, n / 2, INFINITY);
+      for (int sign = -1; sign <= 1 && knows_infinity(t.op.kind, slot); sign += 2)
+        try_value(g, &t, slot, n / 2, sign * (double)INFINITY);
     }
   }
   trial_free(&t); /* a case that cannot be made has failed in check_kernels already */

@@ -292,6 +292,7 @@ static void test_kernels(ambi_device *dev) {
     if (!CHECK(k.kind > 0 && k.kind < AMBI_KINDS && (k.pass == 0 || k.pass == 1), "kernel %d: kind, pass", n)) continue;
     CHECK(k.isa && *k.isa && k.name && *k.name, "kernel %d: names", n);
     CHECK(k.accumulator == AMBI_F32 || k.accumulator == AMBI_F64, "kernel %d: accumulator", n);
+    CHECK(k.kind != AMBI_GRAD_NORM || k.accumulator == AMBI_F64, "kernel %d: a norm is summed in f64", n);
     seen[k.kind][k.pass] = true;
   }
   CHECK_STATUS(ambi_device_kernel(dev, n, &k), AMBI_INVALID, "no kernel");

@@ -10,8 +10,9 @@
  *
  * Refused: a header longer than the file or than 100 MB, JSON that json.h refuses, an unknown dtype, a shape whose
  * bytes are not end - begin, offsets outside the file, and tensors that overlap or leave holes (as the format demands).
- * `data` is as aligned as the file made it, which may be not at all: copy elements out with memcpy.
- * Nothing here depends on the rest of ambi but json.h. */
+ * The file is mapped: it must not be shortened while it is open (writing a new one over it by rename, as files.h does,
+ * is fine); the system ends a process that reads what is gone. `data` is as aligned as the file made it, which may be
+ * not at all: copy elements out with memcpy. Nothing here depends on the rest of ambi but json.h. */
 #ifndef UTIL_SAFETENSORS_H
 #define UTIL_SAFETENSORS_H
 #include <stddef.h>

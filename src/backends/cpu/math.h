@@ -179,7 +179,7 @@ static inline vr cubic_grad_sum(vr u, vr x, double p, double q) {
  * divisions are what counts. */
 static inline vr m_gate_grad(vr k, vr g, logit t) {
 #if AMBI_FUSED
-  const vr h = m_clamp(g, K(-1e30), K(150.0)), p = K(1.0) + expm1_poly(t.r), d = v_times(t.c.p, t.c) + p;
+  const vr h = logit_clamp(g), p = K(1.0) + expm1_poly(t.r), d = v_times(t.c.p, t.c) + p;
   return v_times(v_ratio(k * (K(1.0) + h * v_ratio(p, d)), d) * t.c.p, t.c);
 #else
   const pow2 c = t.near_c;

@@ -6,8 +6,9 @@
  *   p_out = p (1 - lr weight_decay) - lr mhat / (sqrt(vhat) + eps);   p_copy = p_out
  *   step_out = t
  *
- * Where skip is given and not 0, nothing moves: every output is a copy of its input, and step_out = step. lr, step,
- * scale and skip are read when the op runs: a recorded sequence of runs needs no change from step to step. */
+ * A step below 0 has no mhat and vhat: p_out is NaN. Where skip is given and not 0, nothing moves: every output is a
+ * copy of its input, and step_out = step. lr, step, scale and skip are read when the op runs: a recorded sequence of
+ * runs needs no change from step to step. */
 #include <float.h>
 
 #include "ops/elementwise.h"
@@ -26,7 +27,8 @@ static const ambi_slot_info slots[] = {
     {"m", "(..)", "first moment", AMBI_SLOT_NO_GRAD},
     {"v", "(..)", "second moment", AMBI_SLOT_NO_GRAD},
     {"lr", "()", "learning rate", AMBI_SLOT_NO_GRAD},
-    {"step", "()", "steps completed; i32 or i64", AMBI_SLOT_NO_GRAD | AMBI_SLOT_INTEGER},
+    {"step", "()", "steps completed, 0 before the first; i32 or i64. Below 0 there is no p_out: it is NaN",
+     AMBI_SLOT_NO_GRAD | AMBI_SLOT_INTEGER},
     {"scale", "()", "multiplies g, as grad_norm gives it; absent: 1", AMBI_SLOT_NO_GRAD | AMBI_SLOT_OPTIONAL},
     {"skip", "()", "not 0: change nothing", AMBI_SLOT_NO_GRAD | AMBI_SLOT_OPTIONAL | AMBI_SLOT_INTEGER},
     {"p_out", "(..)", "new parameters", AMBI_SLOT_OUTPUT | AMBI_SLOT_NO_GRAD},

@@ -22,6 +22,7 @@ static void update(const ref_call *c, at_index i, double lr, double t, double sc
   double v = beta2 * ref_get(c, V, i) + (1 - beta2) * g * g;
   double mhat = m / (1 - pow(beta1, t)), vhat = v / (1 - pow(beta2, t));
   p = p * (1 - lr * c->p->op.u.adamw.weight_decay) - lr * mhat / (sqrt(vhat) + c->p->op.u.adamw.eps);
+  if (t < 1) p = NAN; /* where v is 0, the formula has a number */
   write(c, i, p, m, v);
 }
 
