@@ -34,12 +34,12 @@ static void try_strays(group *g, trial *t) {
 }
 
 /* Whether the formula alone says what an infinity becomes. Elsewhere it is infinite or NaN as the order of a sum has
- * it, or, for the dy of a function, the way a product is taken. */
+ * it, or of the factors of an arriving gradient. */
 static int knows_infinity(ambi_kind kind, int slot) {
   static const ambi_kind ordered[] = {AMBI_ATTENTION, AMBI_SELECTIVE_SCAN, AMBI_SSD};
   for (int i = 0; i < 3; i++)
     if (kind == ordered[i]) return 0;
-  return kind != AMBI_UNARY || slot < AMBI_MAX_PRIMALS;
+  return slot < AMBI_MAX_PRIMALS;
 }
 
 void check_not_finite(group *g, const char *text, const mix *m) {
