@@ -133,6 +133,7 @@ export class Buffer {
 /** free() closes the device and ends its threads: no plan on it can be used any longer. */
 export interface Ambi extends Handle {
   readonly version: string;
+  /** module: the file that was loaded, or 'given'. */
   readonly device: { readonly name: string; readonly isa: string; readonly threads: number; readonly module: string };
   readonly ops: Readonly<Record<string, Op>>;
   readonly memoryBytes: number;
@@ -146,9 +147,9 @@ export interface LoadOptions {
   device?: 'cpu' | 'ref';
   /** How many in all (1), or 'all': as many as there are cores, where memory may be shared. The bits are the same. */
   threads?: number | 'all';
-  /** Take relaxed SIMD where the engine has it: faster, and last bits that depend on the processor. Not with threads. */
+  /** Take relaxed SIMD where the engine has it (true): faster; false for bits that depend on no processor. */
   relaxed?: boolean;
-  /** Where ambi.wasm is (with threads, ambi-threads.wasm), when not beside ambi.js: a URL, its bytes, or the compiled module. */
+  /** Where ambi.wasm or ambi-relaxed.wasm is, when not beside ambi.js: a URL, its bytes, or the compiled module. */
   wasm?: string | URL | ArrayBuffer | Uint8Array | WebAssembly.Module;
 }
 

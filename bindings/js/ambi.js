@@ -127,29 +127,26 @@ function countThreads(threads) {
 const relaxedMadd = Uint8Array.of(0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, 1, 8, 1, 0x60, 3, 0x7b, 0x7b, 0x7b, 1, 0x7b, 3, 2,
   1, 0, 10, 13, 1, 11, 0, 0x20, 0, 0x20, 1, 0x20, 2, 0xfd, 0x85, 2, 0x0b);
 
-function moduleFor(threads, relaxed) {
+function moduleFor(relaxed) {
   if (typeof relaxed !== 'boolean') fail('load: relaxed: expected true or false');
-  if (threads > 1 && relaxed) fail('load: relaxed: there is no such module with threads', 'unsupported');
-  if (threads > 1) return 'ambi-threads.wasm';
   return relaxed && WebAssembly.validate(relaxedMadd) ? 'ambi-relaxed.wasm' : 'ambi.wasm';
 }
 
 /**
  * Loads the module and opens a device: 'cpu', or 'ref', the f64 reference.
  * threads: how many in all (1), or 'all'; results are the same bits for any number.
- * relaxed: take relaxed SIMD where the engine has it: a product and its sum are rounded once where the processor does
- * so, which is faster, and results then depend on the processor in their last bits.
- * wasm: a URL, bytes or a WebAssembly.Module, where the module is not beside this file: ambi.wasm, ambi-threads.wasm
- * or ambi-relaxed.wasm.
+ * relaxed: false leaves relaxed SIMD alone, which is taken where the engine has it: a product and its sum are then
+ * rounded once where the processor does so, which is faster, and last bits depend on the processor.
+ * wasm: a URL, bytes or a WebAssembly.Module, where the module is not beside this file: ambi.wasm or ambi-relaxed.wasm.
  * free() of what it gives closes the device and ends its threads: no plan on it can be used any longer.
  */
-export async function load({ device = 'cpu', threads = 1, relaxed = false, wasm } = {}) {
+export async function load({ device = 'cpu', threads = 1, relaxed = true, wasm } = {}) {
   if (typeof device !== 'string') fail('load: device: expected a name');
   const count = countThreads(threads);
-  const name = moduleFor(count, relaxed);
+  const name = moduleFor(relaxed);
   const w = await Wasm.instantiate(wasm ?? new URL(`./${name}`, import.meta.url), count);
   try {
-    return new Ambi(w, device, count, name);
+    return new Ambi(w, device, count, wasm === undefined ? name : 'given');
   } catch (e) {
     w.endThreads();
     throw e;

@@ -1,4 +1,4 @@
-// thread.js -- one thread of ambi-threads.wasm: the module once more, on the same memory, with a stack of its own. It
+// thread.js -- a further thread of the module: the module once more, on the same memory, with a stack of its own. It
 // never answers its message: it stays in the module until it is ended.
 import { answerMessages } from './worker.js';
 

@@ -1,4 +1,5 @@
-// wasm.js -- the module ambi.wasm: instance, memory, strings, the layout of its structs, and its error sentences.
+// wasm.js -- the module, ambi.wasm or ambi-relaxed.wasm: instance, memory, strings, the layout of its structs, and its
+// error sentences.
 
 import { startWorker } from './worker.js';
 
@@ -30,14 +31,30 @@ export async function readBytes(url) {
   return response.arrayBuffer();
 }
 
-/** A WebAssembly.Module from what load() accepts: a URL, bytes, or a module. */
-export async function compile(source) {
-  const given = source instanceof Promise ? await source : source;
+/** A WebAssembly.Module from what load() accepts: a URL, bytes, or a module. `adapt` may change bytes. */
+export async function compile(source, adapt = (bytes) => bytes) {
+  const given = await source;
   if (given instanceof WebAssembly.Module) return given;
   const bytes = isURL(given) ? await readBytes(given) : given;
   if (!ArrayBuffer.isView(bytes) && !(bytes instanceof ArrayBuffer)) fail('wasm: expected a URL, bytes or a module');
-  return WebAssembly.compile(bytes);
+  return WebAssembly.compile(adapt(bytes));
 }
+
+/** The memory that the modules import: env.memory, a memory, with limits, shared. */
+const sharedImport = Uint8Array.of(3, 0x65, 0x6e, 0x76, 6, 0x6d, 0x65, 0x6d, 0x6f, 0x72, 0x79, 2, 3);
+
+/** The module for memory that is not shared, which is in its import alone: not every page may have the other. */
+function unshare(bytes) {
+  const copy = ArrayBuffer.isView(bytes)
+    ? Uint8Array.from(new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength))
+    : new Uint8Array(bytes.slice(0));
+  const at = copy.findIndex((_, i) => sharedImport.every((b, k) => copy[i + k] === b));
+  if (at >= 0) copy[at + sharedImport.length - 1] = 1;
+  return copy;
+}
+
+/** In pages of 64 KiB. Engines reserve what shared memory may grow to. */
+const newMemory = (shared) => new WebAssembly.Memory({ initial: 64, maximum: shared ? 32768 : 65536, shared });
 
 const text = new TextDecoder();
 
@@ -48,16 +65,16 @@ export class Wasm {
 
   constructor(instance, memory) {
     this.exports = instance.exports;
-    this.memory = memory ?? instance.exports.memory;
+    this.memory = memory;
     this.exports._initialize();
     this.layout = this.#readLayout();
   }
 
-  /** With `threads` of them in all, the module must be ambi-threads.wasm, which is given its memory. */
+  /** With `threads` of them in all. A module that was compiled already has its memory shared, with one as well. */
   static async instantiate(source, threads = 1) {
-    const module = await compile(source);
-    if (threads === 1) return new Wasm(await WebAssembly.instantiate(module, {}));
-    const memory = new WebAssembly.Memory({ initial: 128, maximum: 32768, shared: true });
+    const given = await source;
+    const module = await compile(given, threads === 1 ? unshare : undefined);
+    const memory = newMemory(threads > 1 || given instanceof WebAssembly.Module);
     const w = new Wasm(await WebAssembly.instantiate(module, { env: { memory } }), memory);
     const starting = Array.from({ length: threads - 1 }, () => w.#startThread(module));
     try {

@@ -1,4 +1,6 @@
 // test.mjs -- tests by name; the last line counts them, as every test program's does.
+import { spawnSync } from 'node:child_process';
+
 const tests = [];
 export const test = (name, body) => tests.push({ name, body });
 
@@ -44,6 +46,18 @@ export function numbers(n, seed = 1) {
   return Float32Array.from({ length: n }, () => {
     s = (Math.imul(s, 1664525) + 1013904223) | 0;
     return (s >>> 8) / 2 ** 23 - 1;
+  });
+}
+
+const relaxedFlag = '--experimental-wasm-relaxed-simd';
+
+/** The tests of this file once more with relaxed SIMD, where node has it behind a flag. */
+export function testRelaxed() {
+  const node = (...args) => spawnSync(process.execPath, [relaxedFlag, ...process.execArgv, ...args], { encoding: 'utf8' });
+  if (process.execArgv.includes(relaxedFlag) || node('-e', '').status !== 0) return;
+  test('with relaxed SIMD', () => {
+    const { stdout, status } = node(...process.argv.slice(1));
+    if (status !== 0) throw new Error(stdout);
   });
 }
 

@@ -39,16 +39,20 @@ test('threads, where a page may share memory: the same bits', async () => {
   const same = await other.value(`(async () => {
     const { load } = await import('./ambi/ambi.js');
     const x = Float32Array.from({ length: 300 * 257 }, (_, i) => Math.sin(i));
-    const bits = async (threads) => {
-      const ambi = await load({ threads });
+    const bits = async (threads, relaxed) => {
+      const ambi = await load({ threads, relaxed });
       const { y } = ambi.plan({ op: 'softmax', tensors: { x: [300, 257] } }).run({ x });
       ambi.free();
-      return ambi.device.threads + ' ' + new Uint32Array(y.buffer).join();
+      return [ambi.device.threads, ambi.device.module, new Uint32Array(y.buffer).join()];
     };
-    const [one, three] = [await bits(1), await bits(3)];
-    return one.slice(2) === three.slice(2) && three.startsWith('3 ');
+    const same = [];
+    for (const relaxed of [true, false]) {
+      const [one, three] = [await bits(1, relaxed), await bits(3, relaxed)];
+      same.push([one[0], three[0], three[1], one[2] === three[2]].join(' '));
+    }
+    return same.join();
   })()`);
-  equal(same, true);
+  equal(same, '1 3 ambi-relaxed.wasm true,1 3 ambi.wasm true');
   await other.close();
   isolated.close();
   const refusal = "import('./ambi/ambi.js').then((m) => m.load({ threads: 2 })).catch((e) => e.message)";
@@ -73,7 +77,7 @@ test('relaxed SIMD: check of every op in f32 and bf16', async () => {
   const r = await page.value(`(async () => {
     const { load } = await import('./ambi/ambi.js');
     const { check } = await import('./ambi/check.js');
-    const { module } = (await load({ relaxed: true })).device;
+    const { module } = (await load()).device;
     const { lines, ...counts } = await check(['--elements', '8000', '--quick', '--kernels'], { wasm: '/built/check-relaxed.wasm' });
     return { module, ...counts, bad: lines.filter((l) => /FAIL/.test(l)).slice(0, 5) };
   })()`);

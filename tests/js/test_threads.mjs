@@ -1,11 +1,13 @@
-// test_threads.mjs -- ambi-threads.wasm: the same bits as without threads, for any number of them. PACKAGE is the folder built.
+// test_threads.mjs -- the same bits as without threads, for any number of them, with the module that the engine gets: once
+// more with relaxed SIMD where node has that behind a flag. PACKAGE is the folder built.
 import { spawnSync } from 'node:child_process';
 import { pathToFileURL } from 'node:url';
-import { equal, numbers, ok, rejects, run, test, throws } from './test.mjs';
+import { equal, numbers, ok, rejects, run, test, testRelaxed, throws } from './test.mjs';
 
 const root = pathToFileURL(`${process.argv[2]}/`);
 const { load } = await import(new URL('ambi.js', root));
 const alone = await load();
+console.log(`threads: ${alone.device.module}`);
 const crews = await Promise.all([2, 3, 7].map((threads) => load({ threads })));
 
 // Large enough to be cut into several tasks.
@@ -72,6 +74,16 @@ test('mistakes', async () => {
   equal((await load({ threads: 'all' })).device.threads > 0, true);
 });
 
+test('every crew has the module of the one without, and each module runs with threads', async () => {
+  for (const crew of crews) equal(crew.device.module, alone.device.module);
+  const plain = await load({ relaxed: false, threads: 2 });
+  equal(plain.device.module, 'ambi.wasm');
+  const both = [plain, await load({ relaxed: false })].map((a) => a.plan({ op: 'linear', tensors: shapes.linear }));
+  const inputs = inputsOf(both[0]);
+  ok(bits(both[0].run(inputs)) === bits(both[1].run(inputs)), 'linear without relaxed SIMD');
+  plain.free();
+});
+
 test('threads do not keep node alive', () => {
   const code = `import { load } from ${JSON.stringify(String(new URL('ambi.js', root)))}; console.log((await load({ threads: 3 })).device.threads);`;
   const { stdout, status } = spawnSync(process.execPath, ['--input-type=module', '-e', code], { timeout: 20000, encoding: 'utf8' });
@@ -79,4 +91,5 @@ test('threads do not keep node alive', () => {
   equal(status, 0);
 });
 
+testRelaxed();
 await run(() => crews.forEach((c) => c.free()));

@@ -3,25 +3,7 @@
 
 #include <stdlib.h>
 
-#if defined(AMBI_NO_THREADS)
-
-struct pool {
-  int threads;
-};
-pool *pool_create(int threads) {
-  pool *p = malloc(sizeof *p);
-  (void)threads;
-  if (p) p->threads = 1;
-  return p;
-}
-void pool_destroy(pool *p) { free(p); }
-int pool_threads(const pool *p) { return p->threads; }
-void pool_run(pool *p, int64_t tasks, task_fn *fn, void *context) {
-  (void)p;
-  for (int64_t i = 0; i < tasks; i++) fn(context, i);
-}
-
-#elif defined(__wasm__)
+#if defined(__wasm__)
 
 /* The threads of a module are workers that its host starts on the same memory; each calls ambi_worker and stays in it.
  * One thread makes all calls, so there is one job at a time, for all pools. It may be a page's own thread, which must
