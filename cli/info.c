@@ -9,6 +9,7 @@
 #include "options.h"
 #include "print.h"
 #include "reflect.h"
+#include "source.h"
 
 static const char *const device_names[] = {"cpu", "cuda", "ref"};
 enum { DEVICES = sizeof device_names / sizeof *device_names };
@@ -212,13 +213,16 @@ static void print_json(ambi_device *const *dev, ambi_kind only) {
 
 int info_main(int argc, char **argv) {
   int json = 0, names = 0;
-  const char *op_name = NULL, *isa = NULL;
+  const char *op_name = NULL, *isa = NULL, *source = NULL, *dtype = NULL;
   int64_t threads = 0;
-  const option options[] = {{"json", OPT_FLAG, &json, NULL, "one JSON object instead of tables"},
-                            {"names", OPT_FLAG, &names, NULL, "the names of the ops, one a line, and nothing else"},
-                            {"isa", OPT_STRING, &isa, "ISA", "as if the CPU had no more than this: baseline, avx2, .."},
-                            {"threads", OPT_INT, &threads, "N", "threads of the CPU device; 0: all cores"},
-                            {0}};
+  const option options[] = {
+      {"json", OPT_FLAG, &json, NULL, "one JSON object instead of tables"},
+      {"names", OPT_FLAG, &names, NULL, "the names of the ops, one a line, and nothing else"},
+      {"isa", OPT_STRING, &isa, "ISA", "as if the CPU had no more than this: baseline, avx2, .."},
+      {"source", OPT_STRING, &source, "CASE", "instead: its CUDA texts; --isa special or general"},
+      {"dtype", OPT_STRING, &dtype, "T", "with --source: of slots that name none; f32"},
+      {"threads", OPT_INT, &threads, "N", "threads of the CPU device; 0: all cores"},
+      {0}};
   const command_line spec = {
       "ambi info",
       "[OP]",
@@ -228,6 +232,7 @@ int info_main(int argc, char **argv) {
       1};
   int rc = options_parse(&spec, argc, argv, &op_name);
   if (rc >= 0) return rc;
+  if (source) return print_source(source, dtype, isa);
   for (int k = 1; names && k < AMBI_KINDS; k++)
     if (ambi_op_get_info((ambi_kind)k)) puts(ambi_op_get_info((ambi_kind)k)->name);
   if (names) return 0;

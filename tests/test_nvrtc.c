@@ -1,6 +1,7 @@
 /* test_nvrtc.c -- every kernel text compiles for real, without a GPU: NVRTC for sm_80, sm_90 and the newest it knows.
  *
- *   test_nvrtc [OP] [--arch N] [--quick]              one op, one architecture, a tenth of the cases
+ *   test_nvrtc [OP] [--arch N] [--quick]              one op; one architecture; a tenth of the cases for sm_90, one of
+ *                                                     each op, in one dtype, for the others
  *   test_nvrtc --source "CASE" [--dtype T]            the texts of one case, forward and backward
  *
  * The driver is played by functions here that do nothing. A warning is a failure. Without NVRTC everything is skipped.
@@ -11,13 +12,17 @@
 #include "backends/cuda/cuda.h"
 #include "test.h"
 
-static const char *const cases[] = {
-#define CASE(text) text,
-#define LONG(text) text,
+static const struct {
+  const char *text;
+  bool is_long;
+} cases[] = {
+#define CASE(text) {text, false},
+#define LONG(text) {text, true},
 #include "../cli/cases.def"
 #undef CASE
 #undef LONG
 };
+enum { CASES = sizeof cases / sizeof *cases };
 
 /* Where backward reads what forward saved it may have a text of its own. */
 static const char *const saved[] = {
@@ -99,16 +104,42 @@ static bool is_case_of(const char *op, const char *text) {
   return !op || (!strncmp(text, op, strlen(op)) && text[strlen(op)] == ' ');
 }
 
-static void plan_all(int arch, const char *op, size_t step) {
-  static const ambi_dtype dtypes[] = {AMBI_F32, AMBI_BF16, AMBI_F16, AMBI_F64};
+static int64_t elements(const char *text) {
+  ambi_op op;
+  char why[400];
+  int64_t n = 0;
+  if (strstr(text, "=*") || case_parse(text, AMBI_BF16, &op, why, sizeof why)) return 0;
+  for (int s = 0; s < AMBI_MAX_PRIMALS; s++) n += op.t[s].dtype ? ambi_numel(&op.t[s]) : 0;
+  return n;
+}
+
+static bool same_op(const char *a, const char *b) { return strncmp(a, b, strcspn(a, " ") + 1) == 0; }
+
+/* Every step-th case; or, where step is 0, of each op the largest, which has a text of its own */
+static void choose(bool *chosen, size_t step) {
+  for (size_t from = 0, to; from < CASES; from = to) {
+    size_t largest = from;
+    for (to = from; to < CASES && same_op(cases[to].text, cases[from].text); to++) {
+      chosen[to] = step && to % step == 0;
+      if (!cases[to].is_long && elements(cases[to].text) > elements(cases[largest].text)) largest = to;
+    }
+    if (!step) chosen[largest] = true;
+  }
+}
+
+static const ambi_dtype dtypes[] = {AMBI_BF16, AMBI_F32, AMBI_F16, AMBI_F64};
+
+static void plan_all(int arch, const char *op, size_t step, int dtype_count) {
   cuda_device d;
   ambi_device dev;
+  bool chosen[CASES];
   open_device(&d, &dev, arch);
+  choose(chosen, step);
   int before = compiled;
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i += step)
-    for (int t = 0; t < 4; t++)
-      if (is_case_of(op, cases[i])) plan_case(&dev, cases[i], dtypes[t], 0);
-  for (size_t i = 0; i < sizeof saved / sizeof *saved; i++)
+  for (size_t i = 0; i < CASES; i++)
+    for (int t = 0; t < dtype_count && chosen[i]; t++)
+      if (is_case_of(op, cases[i].text)) plan_case(&dev, cases[i].text, dtypes[t], 0);
+  for (size_t i = 0; i < sizeof saved / sizeof *saved && step; i++)
     if (is_case_of(op, saved[i])) plan_case(&dev, saved[i], AMBI_BF16, 0), plan_case(&dev, saved[i], AMBI_F16, 0);
   printf("sm_%d: %d texts compiled\n", arch, compiled - before);
   modules_free(&d, false);
@@ -124,13 +155,13 @@ static int newest(void) {
 int main(int argc, char **argv) {
   const char *op = NULL, *source = NULL;
   ambi_dtype dtype = AMBI_BF16;
-  size_t step = 1;
+  bool quick = false;
   int arch = 0;
   for (int i = 1; i < argc; i++) {
     if (!strcmp(argv[i], "--arch") && i + 1 < argc)
       arch = atoi(argv[++i]);
     else if (!strcmp(argv[i], "--quick"))
-      step = 10;
+      quick = true;
     else if (!strcmp(argv[i], "--dtype") && i + 1 < argc)
       dtype = case_find_dtype(argv[++i]);
     else if (!strcmp(argv[i], "--source") && i + 1 < argc)
@@ -148,12 +179,12 @@ int main(int argc, char **argv) {
     ambi_device dev;
     open_device(&d, &dev, arch ? arch : 90);
     plan_case(&dev, source, dtype, true);
-  } else if (arch) {
-    plan_all(arch, op, step);
   } else {
-    plan_all(80, op, 10 * step);
-    plan_all(90, op, step);
-    plan_all(newest(), op, 10 * step);
+    const int archs[] = {arch ? arch : 80, 90, newest()};
+    for (int i = 0; i < (arch ? 1 : 3); i++) {
+      const bool closely = archs[i] == 90 || (arch && !quick);
+      plan_all(archs[i], op, !quick && closely ? 1 : quick && !closely ? 0 : 10, quick && !closely ? 1 : 4);
+    }
   }
   return test_done();
 }

@@ -12,19 +12,22 @@ enum { MAX_NAMES = 3, ANY_MAJOR = 0 };
 static const struct {
   struct {
     const char *name;
-    int major;        /* of CUDA */
-  } names[MAX_NAMES]; /* newest first */
-  const char *missing;
+    int major;               /* of CUDA */
+  } names[MAX_NAMES];        /* newest first */
+  const char *missing, *how; /* what is missing without it; how to get it */
 } libraries[CUDA_LIBS] = {
     [LIB_DRIVER] = {{{"libcuda.so.1", 1}, {"libcuda.so", ANY_MAJOR}},
-                    "no NVIDIA driver (libcuda.so.1); install the driver of the GPU"},
-    [LIB_COMPILER] =
-        {{{"libnvrtc.so.13", 13}, {"libnvrtc.so.12", 12}, {"libnvrtc.so", ANY_MAJOR}},
-         "no NVRTC (libnvrtc.so.13 or .12), which compiles the kernels; `pip install nvidia-cuda-nvrtc`, or "
-         "set CUDA_HOME to a CUDA toolkit"},
-    [LIB_BLAS] = {{{"libcublasLt.so.13", 13}, {"libcublasLt.so.12", 12}, {"libcublasLt.so", ANY_MAJOR}},
-                  "no cuBLASLt (libcublasLt.so.13 or .12): linear uses ambi's own kernel; `pip install nvidia-cublas`, "
-                  "or set CUDA_HOME to a CUDA toolkit"},
+                    "no NVIDIA driver (libcuda.so.1)",
+                    "install the driver of the GPU"},
+    [LIB_COMPILER] = {{{"libnvrtc.so.13", 13}, {"libnvrtc.so.12", 12}, {"libnvrtc.so", ANY_MAJOR}},
+                      "no NVRTC (libnvrtc.so.13 or .12), which compiles the kernels",
+                      "`pip install nvidia-cuda-nvrtc` (nvidia-cuda-nvrtc-cu12 for a driver of CUDA 12), or set "
+                      "CUDA_HOME to a CUDA toolkit"},
+    [LIB_BLAS] =
+        {{{"libcublasLt.so.13", 13}, {"libcublasLt.so.12", 12}, {"libcublasLt.so", ANY_MAJOR}},
+         "no cuBLASLt (libcublasLt.so.13 or .12): linear uses ambi's own kernel",
+         "`pip install nvidia-cublas` (nvidia-cublas-cu12 for a driver of CUDA 12), or set CUDA_HOME to a CUDA "
+         "toolkit"},
 };
 
 /* Folders that are looked through in order: an environment variable, and a pattern below it. */
@@ -96,7 +99,7 @@ static void open_library(cuda_api *api, cuda_lib lib, int driver) {
         api->handle[lib] = open_in(place, libraries[lib].names[i].name, found, sizeof api->found[lib]);
         if (api->handle[lib]) return;
       }
-  if (!*found) snprintf(found, sizeof api->found[lib], "%s", libraries[lib].missing);
+  if (!*found) snprintf(found, sizeof api->found[lib], "%s; %s", libraries[lib].missing, libraries[lib].how);
 }
 
 /* The newest version of CUDA that the driver knows of. */
@@ -111,9 +114,10 @@ static void *symbol(cuda_api *api, cuda_lib lib, const char *name) {
   if (!api->handle[lib]) return NULL;
   void *f = dlsym(api->handle[lib], name);
   if (f) return f;
-  char where[300];
-  snprintf(where, sizeof where, "%.250s", api->found[lib]);
-  snprintf(api->found[lib], sizeof api->found[lib], "%s has no function %s: it is too old", where, name);
+  char where[160];
+  snprintf(where, sizeof where, "%.150s", api->found[lib]);
+  snprintf(api->found[lib], sizeof api->found[lib], "%s has no function %s: it is too old; %s", where, name,
+           libraries[lib].how);
   dlclose(api->handle[lib]);
   api->handle[lib] = NULL;
   return NULL;

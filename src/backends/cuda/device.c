@@ -90,9 +90,9 @@ static ambi_status choose_cache(cuda_device *d, const char *wanted) {
   int length = 0;
   if (wanted)
     length = snprintf(d->cache_dir, sizeof d->cache_dir, "%s", wanted);
-  else if (xdg && *xdg == '/') /* the standard has relative ones ignored */
+  else if (xdg && *xdg == '/') /* what is relative is ignored, as the standard has it */
     length = snprintf(d->cache_dir, sizeof d->cache_dir, "%s/ambi", xdg);
-  else if (home && *home)
+  else if (home && *home == '/')
     length = snprintf(d->cache_dir, sizeof d->cache_dir, "%s/.cache/ambi", home);
   if (length < (int)sizeof d->cache_dir) return AMBI_OK;
   d->cache_dir[0] = 0;
