@@ -80,8 +80,7 @@ static int run_pack(void *context) {
   return ambi_pack_run(j->k, j->call) == AMBI_OK;
 }
 
-/* ---- small calls
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- small calls ------------------------------------------------------------------------------------------------ */
 static int bench_calls(bench *b) {
   pack_case c;
   pack_job j = {.call = &c.call};
@@ -233,8 +232,7 @@ static int bench_kernel(bench *b, const pack_def *d) {
   return rc;
 }
 
-/* ---- deadlines and verification: packs of one's own, by a key of the moment
- * ----------------------------------------------- */
+/* ---- deadlines and verification: packs of one's own, by a key of the moment ------------------------------------- */
 typedef struct {
   char folder[64];
   uint8_t secret[32], key[32];
@@ -313,8 +311,7 @@ static int bench_verify(bench *b) {
   return 0;
 }
 
-/* ---- all of it
- * ----------------------------------------------------------------------------------------------------------------- */
+/* ---- all of it -------------------------------------------------------------------------------------------------- */
 static int bench_all(bench *b) {
   int rc = b->kernel ? 0 : bench_calls(b);
   for (int i = 0; i < pack_def_count; i++)
@@ -325,10 +322,11 @@ static int bench_all(bench *b) {
 int pack_bench(int argc, char **argv) {
   bench b = {.seconds = 0.3};
   const option opts[] = {
-      {"scalar", OPT_STRING, &b.scalar, "FOLDER", "the same pack compiled without SIMD, to compare"},
+      {"scalar", OPT_STRING, &b.scalar, "FOLDER",
+       "the same pack compiled without SIMD (SCALAR=1 tools/modules), to compare"},
       {"kernel", OPT_STRING, &b.kernel, "ID", "time this one alone"},
       {"rows", OPT_INT, &b.rows, "N", "of 4096 numbers each; without it 16, which stay in a cache, and 1024"},
-      {"seconds", OPT_DOUBLE, &b.seconds, "S", "least time spent on one figure"},
+      {"seconds", OPT_DOUBLE, &b.seconds, "S", "least time spent on one figure; 0.3"},
       TRUST_OPTIONS(b.trust),
       {0}};
   const command_line spec = {

@@ -18,8 +18,7 @@ typedef struct {
   int kernels;
 } builder;
 
-/* ---- pieces of JSON
- * -------------------------------------------------------------------------------------------------- */
+/* ---- pieces of JSON --------------------------------------------------------------------------------------------- */
 static void put_member(FILE *to, const char *indent, const char *name, const char *text) {
   fprintf(to, "%s\"%s\": ", indent, name);
   json_write_text(to, text);
@@ -47,8 +46,7 @@ static void put_params(FILE *to, const pack_param *p) {
   fprintf(to, "},\n");
 }
 
-/* ---- self-tests
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- self-tests ------------------------------------------------------------------------------------------------- */
 static int put_test(builder *b, const pack_def *d, ambi_pass pass) {
   static const struct {
     const char *name;
@@ -72,8 +70,7 @@ static int put_test(builder *b, const pack_def *d, ambi_pass pass) {
   return good;
 }
 
-/* ---- kernels
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- kernels ---------------------------------------------------------------------------------------------------- */
 /* The module, copied; 1, or 0 after printing why not. */
 static int copy_module(const builder *b, const char *id, char hash[72]) {
   char path[4096], err[300];
@@ -112,8 +109,7 @@ static int put_kernel(builder *b, const pack_def *d) {
   return good;
 }
 
-/* ---- the pack
- * ---------------------------------------------------------------------------------------------------------------- */
+/* ---- the pack --------------------------------------------------------------------------------------------------- */
 /* Now, or the time that builds which must be the same again are given. */
 static void put_time(FILE *to) {
   const char *fixed = getenv("SOURCE_DATE_EPOCH");
@@ -165,7 +161,7 @@ static int put_pack(builder *b, const uint8_t *key) {
   return good;
 }
 
-static int build(builder *b, const uint8_t *secret) {
+static int build(builder *b, const uint8_t *secret, char hex[65]) {
   char path[4096], err[300];
   uint8_t key[32];
   file_draft f;
@@ -178,11 +174,10 @@ static int build(builder *b, const uint8_t *secret) {
   if (!file_commit(&f, err, sizeof err)) return fprintf(stderr, "ambi pack: %s\n", err), 1;
   snprintf(path, sizeof path, "%s/kernels.json.sig", b->out);
   remove(path); /* whatever was signed, it was not this */
-  return secret ? !sign_folder(b->out, secret) : 0;
+  return secret ? !sign_folder(b->out, secret, hex) : 0;
 }
 
-/* ---- options that would make a pack no host takes
- * ------------------------------------------------------------------------- */
+/* ---- options that would make a pack no host takes --------------------------------------------------------------- */
 static int is_version(const char *text) {
   for (int i = 0; i < 3; i++) {
     size_t digits = strspn(text, "0123456789");
@@ -223,13 +218,13 @@ int pack_build(int argc, char **argv) {
   b.pages = 16384, b.ticks = 10000;
   const option opts[] = {{"key", OPT_STRING, &b.key, "FILE", "the secret key to sign with; none: not signed"},
                          {"kernels", OPT_STRING, &b.only, "ID[,ID]", "only these; none given: all"},
-                         {"name", OPT_STRING, &b.name, "NAME", "of the pack"},
-                         {"version", OPT_STRING, &b.version, "X.Y.Z", "of the pack"},
+                         {"name", OPT_STRING, &b.name, "NAME", "of the pack; ambi-kernels"},
+                         {"version", OPT_STRING, &b.version, "X.Y.Z", "of the pack; 1.0.0"},
                          {"description", OPT_STRING, &b.description, "TEXT", "of the pack"},
                          {"author", OPT_STRING, &b.author, "NAME", "who made it"},
                          {"email", OPT_STRING, &b.email, "ADDRESS", "where to reach them"},
-                         {"pages", OPT_INT, &b.pages, "N", "most memory of a kernel, in pages of 64 KiB"},
-                         {"ticks", OPT_INT, &b.ticks, "N", "longest call, in milliseconds"},
+                         {"pages", OPT_INT, &b.pages, "N", "most memory of a kernel, in pages of 64 KiB; 16384"},
+                         {"ticks", OPT_INT, &b.ticks, "N", "longest call, in milliseconds; 10000"},
                          {0}};
   const command_line spec = {
       "ambi pack build",
@@ -241,16 +236,17 @@ int pack_build(int argc, char **argv) {
       2};
   const char *operands[2] = {NULL, NULL};
   uint8_t secret[32];
+  char hex[65] = "nobody";
   int rc = options_parse(&spec, argc, argv, operands);
   if (rc >= 0) return rc;
   if (!operands[1]) return options_help(&spec), 2;
   if ((rc = check_options(&spec, &b))) return rc;
   b.modules = operands[0], b.out = operands[1];
-  if (b.key && !key_read(b.key, secret)) return 1;
+  if (b.key && !secret_read(b.key, secret)) return 1;
   if (ambi_device_open("ref", NULL, &b.ref) != AMBI_OK) return trouble("ref");
-  rc = build(&b, b.key ? secret : NULL);
+  rc = build(&b, b.key ? secret : NULL, hex);
   memset(secret, 0, sizeof secret);
   ambi_device_close(b.ref);
-  if (!rc) printf("%s %s: %d kernels in %s%s\n", b.name, b.version, b.kernels, b.out, b.key ? ", signed" : "");
+  if (!rc) printf("%s %s: %d kernels in %s, signed by %s\n", b.name, b.version, b.kernels, b.out, hex);
   return rc;
 }

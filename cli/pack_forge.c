@@ -9,8 +9,7 @@
 #include "../util/files.h"
 #include "pack.h"
 
-/* ---- modules
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- modules ---------------------------------------------------------------------------------------------------- */
 typedef struct {
   size_t size;
   char *data;
@@ -69,8 +68,7 @@ void *forge_kernel(const char *definitions, const char *body, size_t *bytes) {
   return module;
 }
 
-/* ---- packs
- * ---------------------------------------------------------------------------------------------------------------- */
+/* ---- packs ------------------------------------------------------------------------------------------------------ */
 static int put_kernel(FILE *to, const char *folder, const forged_kernel *k, int first) {
   char path[4096], hash[72], err[300];
   snprintf(path, sizeof path, "%s/%s.wasm", folder, k->id);
@@ -96,5 +94,6 @@ int forge_pack(const char *folder, const forged_pack *p) {
   fprintf(f.to, "]%s%s}\n", p->more ? ", " : "", p->more ? p->more : "");
   if (!good) return file_cancel(&f), 0;
   if (!file_commit(&f, err, sizeof err)) return fprintf(stderr, "ambi pack: %s\n", err), 0;
-  return p->secret ? sign_folder(folder, p->secret) : 1;
+  char hex[65];
+  return p->secret ? sign_folder(folder, p->secret, hex) : 1;
 }

@@ -1,5 +1,6 @@
 /* pack_keys.c -- keys, signatures, and the checks of a pack: keygen, sign, verify, info. */
 #define _POSIX_C_SOURCE 200809L
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,13 +45,21 @@ int key_read(const char *file_or_hex, uint8_t key[32]) {
   return good;
 }
 
+/* Both kinds look alike, so that one who signs with the public key by mistake would sign with a secret that all know.
+ */
+int secret_read(const char *file, uint8_t secret[32]) {
+  size_t n = strlen(file);
+  if (n < 4 || strcmp(file + n - 4, ".pub") != 0) return key_read(file, secret);
+  fprintf(stderr, "ambi pack: %s: a public key; the secret one signs\n", file);
+  return 0;
+}
+
 /* A secret is for its owner's eyes, and never written over another. */
 static int write_secret(const char *path, const char *hex) {
   int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (fd < 0) return perror(path), 0;
-  int good = write(fd, hex, 64) == 64 && write(fd, "\n", 1) == 1;
-  if (close(fd) != 0) good = 0;
-  if (!good) perror(path);
+  int good = fd >= 0 && write(fd, hex, 64) == 64 && write(fd, "\n", 1) == 1;
+  if (fd >= 0 && close(fd) != 0) good = 0;
+  if (!good) fprintf(stderr, "ambi pack: %s: %s\n", path, strerror(errno));
   return good;
 }
 
@@ -84,16 +93,17 @@ int pack_keygen(int argc, char **argv) {
   return 1;
 }
 
-int sign_folder(const char *folder, const uint8_t secret[32]) {
+int sign_folder(const char *folder, const uint8_t secret[32], char hex[65]) {
   char path[4096], err[300];
-  uint8_t signature[64];
+  uint8_t signature[64], key[32];
   size_t bytes;
   snprintf(path, sizeof path, "%s/kernels.json", folder);
   char *text = file_read(path, (size_t)4 << 20, &bytes, err, sizeof err);
   if (!text) return fprintf(stderr, "ambi pack: %s\n", err), 0;
-  int good = ambi_pack_sign(secret, text, bytes, signature) == AMBI_OK;
+  int good = ambi_pack_sign(secret, text, bytes, signature) == AMBI_OK && ambi_pack_public_key(secret, key) == AMBI_OK;
   free(text);
   if (!good) return trouble("sign"), 0;
+  key_text(key, hex);
   snprintf(path, sizeof path, "%s/kernels.json.sig", folder);
   good = file_write(path, signature, sizeof signature, err, sizeof err);
   if (!good) fprintf(stderr, "ambi pack: %s\n", err);
@@ -110,16 +120,17 @@ int pack_sign(int argc, char **argv) {
                              NULL,
                              1};
   uint8_t secret[32];
+  char hex[65];
   int rc = options_parse(&spec, argc, argv, &folder);
   if (rc >= 0) return rc;
   if (!folder || !key) return options_help(&spec), 2;
-  int good = key_read(key, secret) && sign_folder(folder, secret);
+  int good = secret_read(key, secret) && sign_folder(folder, secret, hex);
   memset(secret, 0, sizeof secret);
+  if (good) printf("%s: signed by %s\n", folder, hex);
   return !good;
 }
 
-/* ---- trust
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- trust ------------------------------------------------------------------------------------------------------ */
 /* Keys between commas; how many, or -1 */
 static int read_keys(const char *list, uint8_t keys[MOST_KEYS][32]) {
   char one[4096];

@@ -30,13 +30,13 @@ __attribute__((format(printf, 2, 3))) static int wrong(const runner *r, const ch
   return 0;
 }
 
-/* ---- params
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- params ----------------------------------------------------------------------------------------------------- */
 static int64_t axis(const npy_array *a, int from_end) {
   return from_end < a->ndim ? a->shape[a->ndim - 1 - from_end] : 1;
 }
 
-/* What a param of this name is, by the shape of a (and for the other size of linear by b). */
+/* What a param of this name is, by the shape of a (and for the other size of linear by b). NAN: shapes do not say such
+ * things; -1: this one does not. */
 static double inferred(const runner *r, const char *name, const json_value *params) {
   const npy_array *a = &r->in[AMBI_PACK_A], *b = &r->in[AMBI_PACK_B];
   int64_t last = axis(a, 0), rows = last ? (int64_t)a->count / last : 0;
@@ -52,8 +52,8 @@ static double inferred(const runner *r, const char *name, const json_value *para
                                        : 0},
                {"in_features", back ? (rows + last ? (int64_t)b->count / (rows + last) : 0) : last},
                {"head_dim", last},
-               {"num_heads", axis(a, 1)},
-               {"seq_len", axis(a, 2)},
+               {"num_heads", a->ndim > 1 ? axis(a, 1) : -1},
+               {"seq_len", a->ndim > 2 ? axis(a, 2) : -1},
                {"batch_size", axis(a, 3)}};
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
     if (strcmp(known[i].name, name) == 0) return (double)known[i].value;
@@ -96,9 +96,10 @@ static int within(const runner *r, const json_value *p, double v) {
 static int take_param(runner *r, const json_value *p, const json_value *params, int index) {
   const json_value *start = json_get(p, "default");
   const char *type = json_text(json_get(p, "type"));
-  double v = inferred(r, p->key, params);
-  if (v != v) v = start && start->type == JSON_NUMBER ? start->number : 0;
-  given(r->set, p->key, &v);
+  double shape = inferred(r, p->key, params);
+  double v = shape == shape ? shape : start && start->type == JSON_NUMBER ? start->number : 0;
+  if (!given(r->set, p->key, &v) && shape < 0)
+    return wrong(r, "a has too few axes to say %s: --set %s=N does", p->key, p->key);
   float f = (float)v;
   if (index == PACK_WORDS) return wrong(r, "more than %d params", (int)PACK_WORDS);
   if (!within(r, p, v)) return 0;
@@ -123,8 +124,7 @@ static int take_params(runner *r) {
   return good;
 }
 
-/* ---- shapes
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- shapes ----------------------------------------------------------------------------------------------------- */
 /* What this axis must be: itself, or what the axis of a with the same symbol is; -1: anything. */
 static int64_t wanted_axis(const json_value *axis, const json_value *of_a, const npy_array *a) {
   if (axis->type == JSON_NUMBER) return axis->integer;
@@ -171,8 +171,7 @@ static void say_inputs(const runner *r) {
   }
 }
 
-/* ---- regions
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- regions ---------------------------------------------------------------------------------------------------- */
 static int read_inputs(runner *r) {
   static const int inputs[] = {AMBI_PACK_A, AMBI_PACK_B, AMBI_PACK_WEIGHT};
   char err[300];
@@ -210,8 +209,8 @@ static int write_array(const char *path, const npy_array *a, const char *title) 
   char err[300];
   if (path) return npy_write(path, a, err, sizeof err) ? 1 : (fprintf(stderr, "ambi pack: %s\n", err), 0);
   printf("%s", title);
-  for (size_t i = 0; i < a->count && i < 16; i++) printf(" %.7g", (double)a->data[i]);
-  printf("%s\n", a->count > 16 ? " .." : "");
+  for (size_t i = 0; i < a->count; i++) printf(" %.9g", (double)a->data[i]); /* 9 digits name an f32 */
+  printf("\n");
   return 1;
 }
 
@@ -277,7 +276,7 @@ int pack_run(int argc, char **argv) {
                          {"out", OPT_STRING, &r.file[AMBI_PACK_OUT], "FILE", "where to write out; none: it is printed"},
                          {"scratch", OPT_INT, &r.scratch, "N", "numbers of scratch"},
                          {"scratch-out", OPT_STRING, &r.file[AMBI_PACK_SCRATCH], "FILE", "where to write scratch"},
-                         {"pass", OPT_STRING, &r.pass, "PASS", "forward or backward"},
+                         {"pass", OPT_STRING, &r.pass, "PASS", "forward (the default) or backward"},
                          {"set", OPT_STRING, &r.set, "P=V[,P=V]", "params; sizes otherwise come from the shape of a"},
                          TRUST_OPTIONS(t),
                          {0}};

@@ -33,8 +33,7 @@ static long resident(void) {
   return pages * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
-/* ---- load
- * ------------------------------------------------------------------------------------------------------------------ */
+/* ---- load ------------------------------------------------------------------------------------------------------- */
 static void *work(void *context) {
   swapper *s = context;
   pack_case mine = s->c;
@@ -52,8 +51,7 @@ static void *work(void *context) {
   return NULL;
 }
 
-/* ---- swaps
- * ------------------------------------------------------------------------------------------------------------------ */
+/* ---- swaps ------------------------------------------------------------------------------------------------------ */
 /* Opens (and so verifies) the folder and makes it active. */
 static int swap_to(swapper *s, const char *folder) {
   ambi_pack *p = NULL;
@@ -95,9 +93,9 @@ static int swap_all(swapper *s) {
 
 int pack_swap(int argc, char **argv) {
   swapper s = {.id = "swiglu_f32", .times = 2, .threads = 4};
-  const option opts[] = {{"times", OPT_INT, &s.times, "N", "swaps and rollbacks, in turn"},
-                         {"threads", OPT_INT, &s.threads, "N", "that call the active pack meanwhile"},
-                         {"kernel", OPT_STRING, &s.id, "ID", "that they call"},
+  const option opts[] = {{"times", OPT_INT, &s.times, "N", "swaps and rollbacks, in turn; 2"},
+                         {"threads", OPT_INT, &s.threads, "N", "that call the active pack meanwhile; 4"},
+                         {"kernel", OPT_STRING, &s.id, "ID", "that they call; swiglu_f32"},
                          TRUST_OPTIONS(s.trust),
                          {0}};
   const command_line spec = {
@@ -109,7 +107,7 @@ int pack_swap(int argc, char **argv) {
       NULL,
       2};
   const char *operands[2] = {NULL, NULL};
-  ambi_device *ref;
+  ambi_device *ref = NULL;
   int rc = options_parse(&spec, argc, argv, operands);
   if (rc >= 0) return rc;
   const pack_def *d = pack_def_named(s.id);
@@ -123,7 +121,7 @@ int pack_swap(int argc, char **argv) {
   rc = ambi_device_open("ref", NULL, &ref) != AMBI_OK ? trouble("ref") : 0;
   rc = rc || !pack_case_make(&s.c, d, AMBI_BACKWARD, d->test, ref) || swap_all(&s);
   pack_case_free(&s.c);
-  ambi_device_close(ref);
+  if (ref) ambi_device_close(ref);
   ambi_pack_host_destroy(s.host);
   return rc;
 }

@@ -23,8 +23,7 @@ static char *in_root(const char *name) {
   return path;
 }
 
-/* ---- commands: their status, and what they print on stderr
- * ------------------------------------------------------------------- */
+/* ---- commands: their status, and what they print on stderr ------------------------------------------------------ */
 typedef int subcommand(int argc, char **argv);
 enum { MOST_ARGUMENTS = 20, MOST_SAID = 4096 };
 static char said[MOST_SAID];
@@ -64,8 +63,7 @@ static int run_command(subcommand *c, char *const *arguments) {
     CHECK(got == (rc) && strstr(said, word), "status %d, expected %d, with '%s': %s", got, rc, word, said); \
   } while (0)
 
-/* ---- a pack of k, which does nothing, and of one that falls back to it
- * --------------------------------------------------------- */
+/* ---- a pack of k, which does nothing, and of one that falls back to it ------------------------------------------ */
 static void make_pack(void) {
   static const char described[] =
       "\"inputs\": [{\"name\": \"x\", \"dtype\": \"f32\", \"shape\": [\"rows\", \"cols\"]}, {\"name\": \"w\", "
@@ -76,8 +74,12 @@ static void make_pack(void) {
   void *wasm = forge_kernel(MEMORY, "(i32.const 0)", &n), *picky = forge_kernel(MEMORY, "(i32.const 1)", &m);
   static const char fails[] =
       "\"self_test\": [{\"pass\": \"forward\", \"params\": \"\", \"tolerance\": 1, \"out\": [9]}]";
-  forged_kernel k[] = {{"k", wasm, n, described}, {"broken", wasm, n, fails}, {"picky", picky, m, described}};
-  forged_pack p = {"pack", "1.0.0", k, 3, secret, "\"fallbacks\": {\"broken\": \"k\"}"};
+  static const char rotates[] = "\"params\": {\"seq_len\": {\"type\": \"u32\"}}";
+  forged_kernel k[] = {{"k", wasm, n, described},
+                       {"broken", wasm, n, fails},
+                       {"picky", picky, m, described},
+                       {"rope", wasm, n, rotates}};
+  forged_pack p = {"pack", "1.0.0", k, 4, secret, "\"fallbacks\": {\"broken\": \"k\"}"};
   CHECK(wasm && picky && forge_pack(in_root("pack"), &p), "a pack cannot be made");
   free(wasm), free(picky);
 }
@@ -90,9 +92,7 @@ static void make_npy(const char *name, const char *descr, const char *order, con
   CHECK(file_write(in_root(name), text, 10 + (size_t)n + bytes, err, sizeof err), "%s", err);
 }
 
-/* ---- run
- * ---------------------------------------------------------------------------------------------------------------------
- */
+/* ---- run -------------------------------------------------------------------------------------------------------- */
 #define K in_root("pack"), "k", "--trust", hex
 static void test_arguments(void) {
   char *a = in_root("a.npy");
@@ -109,6 +109,9 @@ static void test_arguments(void) {
   REFUSED(2, "--scratch: expected", pack_run, K, "--a", a, "--scratch", "-1");
   REFUSED(2, "--scratch: expected", pack_run, K, "--a", a, "--scratch", "99999999999");
   REFUSED(2, "without --scratch", pack_run, K, "--a", a, "--scratch-out", in_root("s.npy"));
+  REFUSED(1, "too few axes to say seq_len: --set seq_len=N", pack_run, in_root("pack"), "rope", "--trust", hex, "--a",
+          a);
+  REFUSED(0, "", pack_run, in_root("pack"), "rope", "--trust", hex, "--a", a, "--set", "seq_len=1");
   REFUSED(1, "has no kernel q", pack_run, in_root("pack"), "q", "--trust", hex, "--a", a);
 }
 
@@ -137,14 +140,24 @@ static void test_files(void) {
           in_root("a.npy"));
 }
 
+/* All of it is printed. */
+static void test_printed(void) {
+  char err[200];
+  size_t n;
+  make_npy("many.npy", "<f4", "False", "(20,)", 80);
+  CHECK(RUN(pack_run, K, "--a", in_root("many.npy"), "--set", "rows=1") == 0, "%s", said);
+  char *text = file_read(in_root("stdout"), MOST_SAID, &n, err, sizeof err);
+  CHECK(text && n == strlen("out:") + 20 * strlen(" 0") + 1 && !strstr(text, ".."), "%s", text ? text : err);
+  free(text);
+}
+
 static void test_fallback(void) {
   REFUSED(0, "broken cannot be used: its fallback k steps in", pack_run, in_root("pack"), "broken", "--trust", hex,
           "--a", in_root("a.npy"), "--set", "rows=2");
   CHECK(strstr(said, "self-test"), "why it cannot: %s", said);
 }
 
-/* ---- the other commands
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- the other commands ----------------------------------------------------------------------------------------- */
 static void test_keys(void) {
   char upper[65], long_name[4096], err[200];
   for (int i = 0; i < 65; i++) upper[i] = (char)(hex[i] >= 'a' && hex[i] <= 'f' ? hex[i] - 32 : hex[i]);
@@ -153,6 +166,11 @@ static void test_keys(void) {
   REFUSED(1, "short.key: a key is 64 hex digits", pack_info, in_root("pack"), "--trust", in_root("short.key"));
   REFUSED(1, "No such file", pack_info, in_root("pack"), "--trust", in_root("absent.key"));
   REFUSED(1, "a folder", pack_info, in_root("pack"), "--trust", root);
+  CHECK(file_write(in_root("me.key.pub"), hex, 64, err, sizeof err), "%s", err);
+  REFUSED(1, "me.key.pub: a public key", pack_sign, in_root("pack"), "--key", in_root("me.key.pub"));
+  REFUSED(1, "me.key.pub: a public key", pack_build, in_root("pack"), in_root("built"), "--key", in_root("me.key.pub"));
+  REFUSED(0, "", pack_info, in_root("pack"), "--trust", hex); /* signed as it was */
+  REFUSED(1, "ambi pack: ", pack_keygen, in_root("absent/me.key"));
   memset(long_name, '/', sizeof long_name); /* ROOT///..///long.key: with .pub after it, it would be cut off */
   memcpy(long_name, root, strlen(root));
   memcpy(long_name + sizeof long_name - sizeof "long.key", "long.key", sizeof "long.key");
@@ -195,6 +213,7 @@ int main(void) {
   make_pack();
   test_arguments();
   test_files();
+  test_printed();
   test_fallback();
   test_keys();
   test_build();

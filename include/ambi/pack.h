@@ -125,8 +125,7 @@ AMBI_API ambi_status ambi_pack_rollback(ambi_pack_host *host); /* to the one bef
 AMBI_API ambi_status ambi_pack_active(ambi_pack_host *host, const char *id, ambi_pack_kernel **out);
 AMBI_API ambi_status ambi_pack_run_active(ambi_pack_host *host, const char *id, ambi_pack_call *call);
 
-/* ---- for makers of packs: keys are 32 bytes, a signature is 64 bytes over the exact bytes of kernels.json
- * ------------ */
+/* ---- for makers of packs: keys are 32 bytes, a signature is 64 bytes over the exact bytes of kernels.json ------- */
 AMBI_API ambi_status ambi_pack_make_key(uint8_t secret[32]);
 AMBI_API ambi_status ambi_pack_public_key(const uint8_t secret[32], uint8_t key[32]);
 AMBI_API ambi_status ambi_pack_sign(const uint8_t secret[32], const void *data, size_t bytes, uint8_t signature[64]);
