@@ -84,6 +84,9 @@ static void test_cache(void) {
   setenv("FAKENVRTC_VERSION", "12.4", 1);
   CHECK(compiles_of_a_plan(cache) == 1, "another compiler has its own file");
   unsetenv("FAKENVRTC_VERSION");
+  setenv("FAKECUDA_CAPABILITY", "80", 1);
+  CHECK(compiles_of_a_plan(cache) == 1, "so has another GPU");
+  unsetenv("FAKECUDA_CAPABILITY");
   CHECK(compiles_of_a_plan("") == 1, "without a folder");
   CHECK(compiles_of_a_plan("/proc/nowhere/ambi") == 1, "a folder that cannot be made costs time only");
 }

@@ -114,7 +114,8 @@ static void give_all(arguments *a, const char *const *list) {
   for (; *list; list++) give(a, *list);
 }
 
-/* A frame is touched page by page, so that none can jump over the page below a stack (fibers.c). */
+/* A frame is touched page by page, so that none can jump over the page below a stack (fibers.c). A vector that is not
+ * aligned is a fault, as on a GPU. */
 static arguments compiler(void) {
   static const char *const flags[] = {"-std=c++17",
                                       "-fPIC",
@@ -124,6 +125,8 @@ static arguments compiler(void) {
                                       "-fno-rtti",
                                       "-fno-math-errno",
                                       "-fstack-clash-protection",
+                                      "-fsanitize=alignment",
+                                      "-fsanitize-undefined-trap-on-error",
                                       NULL};
   const char *cxx = getenv("FAKENVRTC_CXX");
   arguments a = {.count = 0};
