@@ -1,7 +1,7 @@
 /* test_large.c -- one op of each family past 2^31 elements of bf16 (`make test-large`; up to 16 GiB of memory). Values
  * are compared with the formula at the start, around 2^31 and at the end: a 32-bit index anywhere would show there.
  *
- *   test_large [DEVICE [N]]     cpu, or cuda:0 (as much memory there again); past 2^N elements instead
+ *   test_large [DEVICE [N [OP]]]   cpu, or cuda:0 (as much memory there again); past 2^N elements, 31; only that op
  *
  * The numbers are multiples of 1/64 below 2 with a period that no power of two divides, so sums of a few products are
  * exact in f32 and must come out exactly, rounded once. */
@@ -159,6 +159,24 @@ static void large_gated(void) {
   free(v), free(g), free(y);
 }
 
+static void large_unary_backward(void) {
+  int64_t n = edge + 777, at[PLACES];
+  uint16_t *x = pattern(n, 0), *dy = pattern(n, 50);
+  ambi_op op = {.kind = AMBI_UNARY, .pass = AMBI_BACKWARD, .u.unary.function = AMBI_SILU};
+  op.t[AMBI_UNARY_X] = ambi_dense(AMBI_BF16, 1, &n);
+  ambi_buf bufs[AMBI_SLOTS] = {[AMBI_UNARY_X] = {x, 0},
+                               [AMBI_GRAD(AMBI_UNARY_X)] = {dy, 0}, /* in place */
+                               [AMBI_GRAD(AMBI_UNARY_Y)] = {dy, 0}};
+  if (run(&op, bufs, AMBI_SLOTS, "unary silu backward, in place")) {
+    places(n, at);
+    for (int i = 0; i < PLACES; i++) {
+      double v = value_at(at[i]), f = sigmoid(v), want = value_at(at[i] + 50) * f * (1 + v * (1 - f));
+      check_at("unary backward", at[i], of_bf16(dy[at[i]]), want, rounding(want, 1e-6));
+    }
+  }
+  free(x), free(dy);
+}
+
 /* ---- rows ------------------------------------------------------------------------------------------------- */
 static double rstd_of(int64_t row, int64_t cols) {
   double squares = 0;
@@ -213,6 +231,69 @@ static void large_rmsnorm_backward(void) {
   free(x), free(dy), free(w), free(dw);
 }
 
+/* Rows of one period are all alike. */
+static void large_softmax(void) {
+  int64_t cols = PERIOD, rows = edge / cols + 5, n = rows * cols, at[PLACES];
+  uint16_t *x = pattern(n, 0);
+  double sum = 0;
+  for (int64_t i = 0; i < cols; i++) sum += exp(value_at(i));
+  ambi_op op = {.kind = AMBI_SOFTMAX};
+  op.t[AMBI_SOFTMAX_X] = ambi_dense(AMBI_BF16, 2, (int64_t[]){rows, cols});
+  ambi_buf bufs[AMBI_SLOTS] = {[AMBI_SOFTMAX_X] = {x, 0}, [AMBI_SOFTMAX_Y] = {x, 0}};
+  if (run(&op, bufs, AMBI_SLOTS, "softmax, in place")) {
+    places(n, at);
+    for (int i = 0; i < PLACES; i++) {
+      double want = exp(value_at(at[i])) / sum;
+      check_at("softmax", at[i], of_bf16(x[at[i]]), want, rounding(want, 1e-5));
+    }
+  }
+  free(x);
+}
+
+static void large_cross_entropy(void) {
+  int64_t cols = PERIOD, rows = edge / cols + 5, n = rows * cols, at[PLACES];
+  uint16_t *x = pattern(n, 0);
+  int64_t *target = malloc((size_t)rows * sizeof *target);
+  float loss[1] = {0};
+  double sum = 0, mean = 0;
+  for (int64_t i = 0; i < cols; i++) sum += exp(value_at(i));
+  for (int64_t r = 0; r < rows; r++) mean += (log(sum) - value_at(target[r] = 7 * r % cols)) / (double)rows;
+  ambi_op op = {.kind = AMBI_CROSS_ENTROPY};
+  op.t[AMBI_CE_LOGITS] = op.t[AMBI_CE_GRAD] = ambi_dense(AMBI_BF16, 2, (int64_t[]){rows, cols});
+  op.t[AMBI_CE_TARGET] = ambi_dense(AMBI_I64, 1, &rows);
+  op.t[AMBI_CE_LOSS] = ambi_dense(AMBI_F32, 0, NULL);
+  ambi_buf bufs[AMBI_SLOTS] = {
+      [AMBI_CE_LOGITS] = {x, 0}, [AMBI_CE_TARGET] = {target, 0}, [AMBI_CE_LOSS] = {loss, 0}, [AMBI_CE_GRAD] = {x, 0}};
+  if (run(&op, bufs, AMBI_SLOTS, "cross_entropy, in place")) {
+    check_at("cross_entropy's loss", 0, loss[0], mean, 1e-5 * mean);
+    places(n, at);
+    for (int i = 0; i < PLACES; i++) {
+      double p = exp(value_at(at[i])) / sum, want = (p - (at[i] % cols == target[at[i] / cols])) / (double)rows;
+      check_at("cross_entropy", at[i], of_bf16(x[at[i]]), want, rounding(want, 1e-5));
+    }
+  }
+  free(x), free(target);
+}
+
+static void large_embedding(void) {
+  enum { V = 1000, C = 136 };
+  int64_t m = edge / C + 3, n = m * C, at[PLACES];
+  uint16_t *w = pattern(V * C, 9), *y = malloc((size_t)n * sizeof *y);
+  int32_t *tokens = malloc((size_t)m * sizeof *tokens);
+  for (int64_t i = 0; i < m; i++) tokens[i] = (int32_t)(i * 7 % V);
+  ambi_op op = {.kind = AMBI_EMBEDDING};
+  op.t[AMBI_EMBEDDING_TOKENS] = ambi_dense(AMBI_I32, 1, &m);
+  op.t[AMBI_EMBEDDING_W] = ambi_dense(AMBI_BF16, 2, (int64_t[]){V, C});
+  ambi_buf bufs[AMBI_SLOTS] = {
+      [AMBI_EMBEDDING_TOKENS] = {tokens, 0}, [AMBI_EMBEDDING_W] = {w, 0}, [AMBI_EMBEDDING_Y] = {y, 0}};
+  if (run(&op, bufs, AMBI_SLOTS, "embedding")) {
+    places(n, at);
+    for (int i = 0; i < PLACES; i++)
+      check_at("embedding", at[i], of_bf16(y[at[i]]), value_at(at[i] / C * 7 % V * C + at[i] % C + 9), 0);
+  }
+  free(w), free(y), free(tokens);
+}
+
 /* ---- matrices and sequences ----------------------------------------------------------------------------------- */
 static void large_linear(void) {
   enum { K = 8, N = 8 };
@@ -252,6 +333,35 @@ static void large_conv1d(void) {
     }
   }
   free(x), free(w), free(y);
+}
+
+/* Very many sequences of two queries and two keys */
+static void large_attention(void) {
+  enum { L = 2, D = 128 };
+  int64_t batch = edge / (L * D) + 3, n = batch * L * D, at[PLACES];
+  uint16_t *q = pattern(n, 0), *k = pattern(n, 31), *v = pattern(n, 62), *o = malloc((size_t)n * sizeof *o);
+  ambi_op op = {.kind = AMBI_ATTENTION};
+  op.t[AMBI_ATTENTION_Q] = op.t[AMBI_ATTENTION_K] = op.t[AMBI_ATTENTION_V] =
+      ambi_dense(AMBI_BF16, 4, (int64_t[]){batch, 1, L, D});
+  ambi_buf bufs[AMBI_SLOTS] = {[AMBI_ATTENTION_Q] = {q, 0},
+                               [AMBI_ATTENTION_K] = {k, 0},
+                               [AMBI_ATTENTION_V] = {v, 0},
+                               [AMBI_ATTENTION_O] = {o, 0}};
+  if (run(&op, bufs, AMBI_SLOTS, "attention")) {
+    places(n, at);
+    for (int i = 0; i < PLACES; i++) {
+      int64_t query = at[i] / D * D, first = at[i] / (L * D) * (L * D);
+      double t[L] = {0, 0}, value[L], p;
+      for (int j = 0; j < L; j++) {
+        for (int d = 0; d < D; d++) t[j] += value_at(query + d) * value_at(first + j * D + d + 31) / sqrt(D);
+        value[j] = value_at(first + j * D + at[i] % D + 62);
+      }
+      p = sigmoid(t[0] - t[1]);
+      double want = p * value[0] + (1 - p) * value[1], size = fabs(value[0]) + fabs(value[1]);
+      check_at("attention", at[i], of_bf16(o[at[i]]), want, rounding(want, 0) + size / 256); /* p is of 8 bits there */
+    }
+  }
+  free(q), free(k), free(v), free(o);
 }
 
 /* One state that forgets within a few steps: A = -8 and steps of 1, so 8 steps back is 2^-92. In place over u. */
@@ -314,12 +424,17 @@ static const struct {
   int gib; /* of memory */
 } tests[] = {
     {AMBI_UNARY, "unary", large_unary, 9},
+    {AMBI_UNARY, "unary backward", large_unary_backward, 9},
     {AMBI_COPY, "copy", large_copy, 9},
     {AMBI_GATED, "gated", large_gated, 13},
     {AMBI_RMSNORM, "rmsnorm", large_rmsnorm, 9},
     {AMBI_RMSNORM, "rmsnorm backward", large_rmsnorm_backward, 9},
+    {AMBI_SOFTMAX, "softmax", large_softmax, 5},
+    {AMBI_CROSS_ENTROPY, "cross_entropy", large_cross_entropy, 5},
+    {AMBI_EMBEDDING, "embedding", large_embedding, 5},
     {AMBI_LINEAR, "linear", large_linear, 9},
     {AMBI_CONV1D, "conv1d", large_conv1d, 9},
+    {AMBI_ATTENTION, "attention", large_attention, 17},
     {AMBI_SELECTIVE_SCAN, "selective_scan", large_scan, 11},
     {AMBI_GRAD_NORM, "grad_norm", large_grad_norm, 5},
 };
@@ -340,9 +455,8 @@ int main(int argc, char **argv) {
   if (!CHECK_OK(ambi_device_open(device, NULL, &dev))) return test_done();
   if (strcmp(device, "cpu") != 0 && !CHECK_OK(ambi_stream_create(dev, NULL, &stream))) return test_done();
   for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
-    if (!ambi_op_get_info(tests[i].kind))
-      test_skip(tests[i].name, "not in this build");
-    else if (edge >> 31 && available_gib() < tests[i].gib)
+    if (argc > 3 && strcmp(ambi_op_get_info(tests[i].kind)->name, argv[3]) != 0) continue;
+    if (edge >> 31 && available_gib() < tests[i].gib)
       test_skip(tests[i].name, "not enough free memory");
     else
       tests[i].run();

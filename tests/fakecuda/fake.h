@@ -16,7 +16,8 @@
  *   FAKECUDA_MEMORY=N       bytes of each device, 8 GiB unless given
  *   FAKECUDA_CAPABILITY=MN  the compute capability, 90 unless given
  *   FAKECUDA_LATE=1         a kernel's failure is not told by its launch but by the next call, as on a real device
- *   FAKECUDA_ORDER=reverse  blocks and threads run last to first: results that change betray a race
+ *   FAKECUDA_ORDER=reverse  blocks and threads run last to first, each warp as far as it can: results that change
+ *                           betray a race
  * Exported for tests: long fakecuda_live(const char *kind), how many of "memory", "stream", "event", "module",
  * "graph", "exec" or, with NULL, of all are not yet freed. */
 #ifndef FAKECUDA_FAKE_H

@@ -52,6 +52,14 @@ static void wake(fiber *f) {
   queue[(head + queued++) % MAX_THREADS] = f->index;
 }
 
+/* The other order: last to first, and a warp that can go on does so before others have their turn. */
+static bool reverse;
+static void wake_first(fiber *f) {
+  f->state = READY;
+  head = (head + MAX_THREADS - 1) % MAX_THREADS, queued++;
+  queue[head] = f->index;
+}
+
 static void give_way(void) { fiber_switch(&now->context, &scheduler); }
 
 /* Ends the launch; does not return. */
@@ -81,11 +89,12 @@ static void barrier_release(int id, emu_vote vote, int expected) {
   struct barrier *b = &barriers[id];
   const int answer = vote == EMU_COUNT ? b->votes : vote == EMU_AND ? b->votes == expected : b->votes > 0;
   *b = (struct barrier){0, 0};
-  for (unsigned i = 0; i < count; i++)
-    if (threads[i].state == AT_BARRIER && threads[i].barrier == id) {
-      threads[i].answer = answer;
-      wake(&threads[i]);
-    }
+  for (unsigned i = 0; i < count; i++) {
+    fiber *f = &threads[reverse ? count - 1 - i : i];
+    if (f->state != AT_BARRIER || f->barrier != id) continue;
+    f->answer = answer;
+    wake(f);
+  }
 }
 
 static emu_vote last_vote;
@@ -125,7 +134,10 @@ static void deliver(fiber *f, const fiber *warp, unsigned came) {
   }
   f->answer = (int)came;
   exchanging--;
-  wake(f);
+  if (reverse)
+    wake_first(f);
+  else
+    wake(f);
 }
 
 /* Delivers when all of `mask` wait with this mask, those gone excepted. */
@@ -184,7 +196,7 @@ static bool resume(fiber *f) {
 }
 
 /* ---- a block -------------------------------------------------------------------------------------------------- */
-static void block_begin(bool reverse) {
+static void block_begin(void) {
   const emu_dim d = machine.block_dim;
   count = live = d.x * d.y * d.z, head = queued = exchanging = 0;
   memset(barriers, 0, sizeof barriers);
@@ -204,9 +216,9 @@ static void say_deadlock(void) {
           machine.block.x, machine.block.y, machine.block.z, at_barrier, at_exchange, count - live);
 }
 
-static result block_run(unsigned shared_bytes, bool reverse) {
+static result block_run(unsigned shared_bytes) {
   memset(dynamic, UNSET, shared_bytes + GUARD);
-  block_begin(reverse);
+  block_begin();
   while (queued && !failed) {
     fiber *f = &threads[queue[head]];
     head = (head + 1) % MAX_THREADS, queued--;
@@ -247,12 +259,12 @@ static void on_fault(int number, siginfo_t *info, void *context) {
 static result grid_run(const launch_shape *s, char *fixed_shared, size_t fixed_bytes) {
   const uint64_t blocks = (uint64_t)s->grid.x * s->grid.y * s->grid.z;
   const char *order = getenv("FAKECUDA_ORDER");
-  const bool reverse = order && strcmp(order, "reverse") == 0;
+  reverse = order && strcmp(order, "reverse") == 0;
   for (uint64_t i = 0; i < blocks && !failed; i++) {
     const uint64_t b = reverse ? blocks - 1 - i : i, row = b / s->grid.x;
     machine.block = (emu_dim){(unsigned)(b % s->grid.x), (unsigned)(row % s->grid.y), (unsigned)(row / s->grid.y)};
     if (fixed_bytes) memset(fixed_shared, UNSET, fixed_bytes);
-    block_run(s->dynamic, reverse);
+    block_run(s->dynamic);
   }
   return failed;
 }
