@@ -170,10 +170,9 @@ void cuda_workspace(cuda_plan *k, const char *name, uint64_t bytes) {
 }
 
 /* ---- steps ------------------------------------------------------------------------------------------------------- */
-static cuda_step *new_step(cuda_plan *k) {
-  static cuda_step nowhere;
+static cuda_step *new_step(cuda_plan *k) { /* NULL: the plan has failed */
   if (k->steps == MAX_STEPS) k->failed = true;
-  return k->failed ? &nowhere : &k->step[k->steps++];
+  return k->failed ? NULL : &k->step[k->steps++];
 }
 
 void cuda_launch(cuda_plan *k, const char *kernel, int64_t grid_x, int64_t grid_y, int block_x, int block_y,
@@ -183,10 +182,12 @@ void cuda_launch(cuda_plan *k, const char *kernel, int64_t grid_x, int64_t grid_
     k->failed = true;
     return;
   }
-  *new_step(k) = (cuda_step){.kernel = kernel,
-                             .grid = {(uint32_t)grid_x, (uint32_t)grid_y, 1},
-                             .block = {(uint32_t)block_x, (uint32_t)block_y},
-                             .shared = (uint32_t)shared};
+  cuda_step *s = new_step(k);
+  if (!s) return;
+  *s = (cuda_step){.kernel = kernel,
+                   .grid = {(uint32_t)grid_x, (uint32_t)grid_y, 1},
+                   .block = {(uint32_t)block_x, (uint32_t)block_y},
+                   .shared = (uint32_t)shared};
 }
 
 int cuda_held(cuda_plan *k, const char *kernel, int64_t grid_x, int64_t grid_y, int block_x, int block_y) {
@@ -199,7 +200,7 @@ int cuda_held(cuda_plan *k, const char *kernel, int64_t grid_x, int64_t grid_y, 
 
 void cuda_then(cuda_plan *k, cuda_call *call, void *context, void (*release)(const cuda_device *d, void *context)) {
   cuda_step *s = new_step(k);
-  if (k->failed)
+  if (!s)
     release(k->dev, context);
   else
     *s = (cuda_step){.call = call, .context = context, .release = release};
