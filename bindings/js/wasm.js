@@ -24,12 +24,14 @@ export async function readBytes(url) {
   const at = new URL(url, typeof location === 'object' ? location.href : import.meta.url);
   if (at.protocol === 'file:' && typeof process === 'object') {
     const { readFile } = await import('node:fs/promises');
-    return readFile(at);
+    return readFile(at).catch((e) => fail(`${at.href} cannot be read: ${e.message}`, 'no device'));
   }
   const response = await fetch(at);
   if (!response.ok) fail(`${at.href} cannot be fetched: ${response.status}`, 'no device');
   return response.arrayBuffer();
 }
+
+const refuse = (e) => fail(`wasm: ${e.message}`);
 
 /** A WebAssembly.Module from what load() accepts: a URL, bytes, or a module. `adapt` may change bytes. */
 export async function compile(source, adapt = (bytes) => bytes) {
@@ -37,7 +39,7 @@ export async function compile(source, adapt = (bytes) => bytes) {
   if (given instanceof WebAssembly.Module) return given;
   const bytes = isURL(given) ? await readBytes(given) : given;
   if (!ArrayBuffer.isView(bytes) && !(bytes instanceof ArrayBuffer)) fail('wasm: expected a URL, bytes or a module');
-  return WebAssembly.compile(adapt(bytes));
+  return WebAssembly.compile(adapt(bytes)).catch(refuse);
 }
 
 /** The memory that the modules import: env.memory, a memory, with limits, shared. */
@@ -75,7 +77,9 @@ export class Wasm {
     const given = await source;
     const module = await compile(given, threads === 1 ? unshare : undefined);
     const memory = newMemory(threads > 1 || given instanceof WebAssembly.Module);
-    const w = new Wasm(await WebAssembly.instantiate(module, { env: { memory } }), memory);
+    const instance = await WebAssembly.instantiate(module, { env: { memory } }).catch(refuse);
+    if (!instance.exports.ambi_js_layout) fail('wasm: expected ambi.wasm or ambi-relaxed.wasm');
+    const w = new Wasm(instance, memory);
     const starting = Array.from({ length: threads - 1 }, () => w.#startThread(module));
     try {
       await Promise.all(starting);

@@ -361,6 +361,9 @@ test('load takes bytes, a module, a URL', async () => {
     }
   ok(bytes.toString('latin1') === before, 'the bytes that were given are as they were');
   await rejects(load({ wasm: 7 }), /expected a URL, bytes or a module/);
+  const strange = [bytes.subarray(0, 1000), Uint8Array.of(1), Uint8Array.of(0, 0x61, 0x73, 0x6d, 1, 0, 0, 0), read('ambi-check.wasm')];
+  for (const wasm of strange) ok((await rejects(load({ wasm }), /^wasm: /)) instanceof AmbiError, 'an AmbiError');
+  await rejects(load({ wasm: new URL('absent.wasm', root) }), /absent.wasm cannot be read/);
   await rejects(load({ device: 'gpu' }), /no device is called gpu; this build has cpu, ref/);
 });
 
