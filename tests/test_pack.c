@@ -383,11 +383,11 @@ static void test_replay(void) {
  * ----------------------------------------------------------------------------------------------------------------------------
  */
 static ambi_status open_manifest(const char *text, size_t bytes) {
-  char path[512], err[200];
+  char path[512], err[200], hex[65];
   folder_make(path_of("manifest"), err, sizeof err);
   snprintf(path, sizeof path, "%s/kernels.json", path_of("manifest"));
   CHECK(file_write(path, text, bytes, err, sizeof err), "%s", err);
-  CHECK(bytes > 4 << 20 || sign_folder(path_of("manifest"), secret), "a signature");
+  CHECK(bytes > 4 << 20 || sign_folder(path_of("manifest"), secret, hex), "a signature");
   return open_only("manifest");
 }
 
