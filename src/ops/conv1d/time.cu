@@ -179,12 +179,12 @@ inline void compute_again(const args &a, const filter &f, gradient &dp, const pl
   dp.add();
 }
 
-/* Where WHOLE, dy and x are 0 beyond the end, and so is dp. */
+/* Where WHOLE, dy and x are 0 beyond the end, and so is dp, but for weights that are infinite. */
 inline void get_dp(const args &a, const filter &f, const window &z, const real (&dy)[VEC], gradient &dp,
                    const place &at, i64 b, i64 d) {
 #pragma unroll
   for (int i = 0; i < VEC; i++) dp.v[i] = SILU ? plain_silu_grad(dy[i], p_of(f, z, i)) : dy[i];
-  if (!WHOLE && !inside(a, at.t))
+  if (WHOLE ? SILU && !PLAIN && at.t >= SIZE : !inside(a, at.t))
 #pragma unroll
     for (int i = 0; i < VEC; i++)
       if ((u32)(at.t + i) >= (u32)SIZE) dp.v[i] = 0; /* whatever p is there */
