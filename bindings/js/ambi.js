@@ -8,7 +8,7 @@ import { Buffer, Handle } from './buffers.js';
 import { dtypeNames, dtypeOf, dtypes, expectArray } from './dtypes.js';
 import { Plan } from './plan.js';
 import { readOps } from './reflect.js';
-import { AmbiError, fail, Wasm } from './wasm.js';
+import { AmbiError, fail, hasRelaxed, Wasm } from './wasm.js';
 
 export { AmbiError, Buffer, dtypeNames, Plan };
 
@@ -123,13 +123,9 @@ function countThreads(threads) {
   return threads;
 }
 
-/** (v128, v128, v128) -> v128: f32x4.relaxed_madd. An engine that takes it has relaxed SIMD. */
-const relaxedMadd = Uint8Array.of(0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, 1, 8, 1, 0x60, 3, 0x7b, 0x7b, 0x7b, 1, 0x7b, 3, 2,
-  1, 0, 10, 13, 1, 11, 0, 0x20, 0, 0x20, 1, 0x20, 2, 0xfd, 0x85, 2, 0x0b);
-
 function moduleFor(relaxed) {
   if (typeof relaxed !== 'boolean') fail('load: relaxed: expected true or false');
-  return relaxed && WebAssembly.validate(relaxedMadd) ? 'ambi-relaxed.wasm' : 'ambi.wasm';
+  return relaxed && hasRelaxed() ? 'ambi-relaxed.wasm' : 'ambi.wasm';
 }
 
 /**

@@ -1,4 +1,4 @@
-// Types of check.js: `ambi check` on the kernels of ambi.wasm.
+// Types of check.js: `ambi check` on the kernels that load() takes.
 
 export interface Report {
   passed: number;
@@ -15,6 +15,8 @@ export function check(
   how?: {
     onLine?: (line: string) => void;
     vectors?: Record<string, Uint8Array>;
+    /** Those of ambi-relaxed.wasm where the engine has relaxed SIMD (true), or always those of ambi.wasm (false). */
+    relaxed?: boolean;
     wasm?: string | URL | ArrayBuffer | Uint8Array | WebAssembly.Module;
   },
 ): Promise<Report>;

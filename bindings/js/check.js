@@ -1,17 +1,20 @@
-// check.js -- `ambi check` in JavaScript: the kernels of ambi.wasm against the reference, and the reference against
-// finite differences. It keeps its thread busy until it ends: in a page, run it in a worker.
+// check.js -- `ambi check` in JavaScript: the kernels that load() takes against the reference, and the reference
+// against finite differences. It keeps its thread busy until it ends: in a page, run it in a worker.
 //
 //   node check.js --op rmsnorm --quick
-import { compile, readBytes } from './wasm.js';
+import { compile, hasRelaxed, readBytes } from './wasm.js';
 import { runProgram } from './wasi.js';
 
-const program = new URL('./ambi-check.wasm', import.meta.url);
+/** With the kernels of ambi-relaxed.wasm where load() takes that, else of ambi.wasm. */
+const program = (relaxed) =>
+  new URL(relaxed && hasRelaxed() ? './ambi-check-relaxed.wasm' : './ambi-check.wasm', import.meta.url);
 
 /**
  * Runs the check with the options of `ambi check` (['--op', 'rmsnorm']); `onLine` gets each line of its report.
- * vectors: {'ops.json': bytes, 'ops.safetensors': bytes} to agree with. Gives {passed, failed, skipped, lines, status}.
+ * vectors: {'ops.json': bytes, 'ops.safetensors': bytes} to agree with; relaxed: as load() has it.
+ * Gives {passed, failed, skipped, lines, status}.
  */
-export async function check(options = [], { onLine, vectors, wasm = program } = {}) {
+export async function check(options = [], { onLine, vectors, relaxed = true, wasm = program(relaxed) } = {}) {
   const lines = [];
   const take = (line) => {
     lines.push(line);
@@ -28,7 +31,7 @@ export async function check(options = [], { onLine, vectors, wasm = program } = 
 /** --vectors DIR, which means a folder of this machine, is taken out of the options and read. */
 async function main(options) {
   if (options[0] === 'info') {
-    process.exitCode = await runProgram(await compile(program), { args: ['ambi', ...options] });
+    process.exitCode = await runProgram(await compile(program(true)), { args: ['ambi', ...options] });
     return;
   }
   const at = options.indexOf('--vectors');

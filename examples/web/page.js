@@ -207,8 +207,8 @@ and took the second home, with what to find.
 
 async function start() {
   const ambi = await load();
-  const { isa, name } = ambi.device;
-  $('about').textContent += ` ambi ${ambi.version}, device ${name} (${isa}), ${Object.keys(ambi.ops).length} ops.`;
+  const { module, name } = ambi.device;
+  $('about').textContent += ` ambi ${ambi.version}, device ${name} (${module}), ${Object.keys(ambi.ops).length} ops.`;
   for (const op of Object.keys(ambi.ops)) {
     if (op in shapes) $('op').append(make('option', { value: op, textContent: op }));
     $('check-op').append(make('option', { value: op, textContent: op }));

@@ -13,7 +13,7 @@ if (!binary) {
   console.log('0 passed, 0 failed, 1 skipped');
   process.exit(0);
 }
-const server = await serve({ '/': web, '/built/': join(web, '..'), '/tests/': fileURLToPath(new URL('.', import.meta.url)), 
+const server = await serve({ '/': web, '/tests/': fileURLToPath(new URL('.', import.meta.url)), 
   ...(vectors ? { '/vectors/': vectors } : {}), ...(packFolder ? { '/pack/': packFolder } : {}) });
 const browser = await Browser.start(binary);
 const page = await browser.page(server.url);
@@ -73,15 +73,17 @@ for (const name of names) {
   });
 }
 
-test('relaxed SIMD: check of every op in f32 and bf16', async () => {
+test('the module that was checked is the one that load takes; without relaxed SIMD, check of every op in f32 and bf16', async () => {
   const r = await page.value(`(async () => {
     const { load } = await import('./ambi/ambi.js');
     const { check } = await import('./ambi/check.js');
     const { module } = (await load()).device;
-    const { lines, ...counts } = await check(['--elements', '8000', '--quick', '--kernels'], { wasm: '/built/check-relaxed.wasm' });
-    return { module, ...counts, bad: lines.filter((l) => /FAIL/.test(l)).slice(0, 5) };
+    const { lines, ...counts } = await check(['--elements', '8000', '--quick', '--kernels'], { relaxed: false });
+    return { module, ...counts, bad: lines.filter((l) => /FAIL/.test(l)).slice(0, 5),
+      fetched: performance.getEntriesByType('resource').map((e) => e.name.split('/').pop()).filter((n) => /check.*wasm/.test(n)).join() };
   })()`);
   equal(r.module, 'ambi-relaxed.wasm');
+  ok(/ambi-check-relaxed\.wasm/.test(r.fetched) && /ambi-check\.wasm/.test(r.fetched), r.fetched);
   ok(r.passed > 10000 && r.failed === 0, JSON.stringify(r));
 });
 

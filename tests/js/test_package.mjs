@@ -17,7 +17,7 @@ const npm = (...args) => execFileSync('npm', [...args, '--offline', '--silent', 
 test('npm pack packs everything, and nothing else', () => {
   const [{ files, filename }] = JSON.parse(npm('pack', built, '--json'));
   const names = files.map((f) => f.path);
-  for (const name of ['ambi.js', 'ambi.d.ts', 'ambi.wasm', 'check.js', 'ambi-check.wasm', 'package.json', 'LICENSE', 'README.md'])
+  for (const name of ['ambi.js', 'ambi.d.ts', 'ambi.wasm', 'ambi-relaxed.wasm', 'check.js', 'ambi-check.wasm', 'package.json', 'LICENSE', 'README.md'])
     ok(names.includes(name), `${name} is missing`);
   ok(names.every((name) => /\.(js|json|d\.ts|wasm|md)$|^LICENSE$/.test(name)), `${names}`);
   ok(readdirSync(folder).includes(filename), filename);
