@@ -182,8 +182,8 @@ static void check_mix(checker *ck, const ambi_op_info *info, const case_list *l,
   for (int i = 0; i < l->count; i++)
     if (is_mine(ck, i + m) && (many || ck->text || !has_over(l->text[i], LARGE)))
       check_kernels(g, l->text[i], &mixes[m], many);
-  const int odd =
-      m == F32_MIX || (m == BF16_MIX && !strcmp(info->name, "attention")); /* by tensor cores: other kernels */
+  /* attention by tensor cores: other kernels */
+  const int odd = m == F32_MIX || (m == BF16_MIX && (ck->text || !strcmp(info->name, "attention")));
   for (int i = 0; i < l->count && odd; i++)
     if (is_mine(ck, i + m)) check_not_finite(g, l->text[i], &mixes[m]);
   group_end(&g[0]);

@@ -43,7 +43,7 @@ static int knows_infinity(ambi_kind kind, int slot) {
 }
 
 void check_not_finite(group *g, const char *text, const mix *m) {
-  const int64_t most = g->ck->text ? 40000 : 500; /* elements; a case by itself may take its time */
+  const int64_t most = g->ck->text ? 100000 : 500; /* elements; a case by itself may take its time */
   trial t;
   char err[400];
   checker *ck = g->ck;
