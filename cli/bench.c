@@ -44,7 +44,7 @@ typedef struct {
 
 static const char *pass_name(ambi_pass p) { return p == AMBI_BACKWARD ? "backward" : "forward"; }
 
-/* ---- one result ----------------------------------------------------------------------------------------- */
+/* ---- one result ---- */
 
 typedef struct {
   double ms, gbps, of_copy, gflops, of_peak; /* NaN: does not apply */
@@ -133,7 +133,7 @@ static void print_json_row(const bench_job *j, const bench_case *c, const char *
   printf("}\n");
 }
 
-/* ---- all of them ------------------------------------------------------------------------------------------ */
+/* ---- all of them ---- */
 
 static void progress(const char *op, ambi_pass pass, ambi_dtype dtype) {
   if (!isatty(2) || isatty(1)) return; /* rows on the terminal are progress enough */
@@ -230,7 +230,7 @@ static void bench_all(bench_job *j) {
       again.copy_gbps, again.peak_gflops);
 }
 
-/* ---- first plans ------------------------------------------------------------------------------------------ */
+/* ---- first plans ---- */
 
 static const double bar_compiled = 1.5, bar_kept = 0.05; /* seconds */
 
@@ -296,7 +296,7 @@ static int run_plans(const bench_options *o) {
   return j.failed ? 1 : 0;
 }
 
-/* ---- the command ------------------------------------------------------------------------------------------ */
+/* ---- the command ---- */
 
 static int refuse(const char *what, const char *value, const char *choices) {
   fprintf(stderr, "ambi bench: there is no %s '%s'; there are %s\n", what, value, choices);

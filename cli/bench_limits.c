@@ -23,7 +23,7 @@ double bench_now(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* ---- a piece of work on every thread -------------------------------------------------------------------- */
+/* ---- a piece of work on every thread ---- */
 
 typedef struct {
   char *dst;
@@ -49,7 +49,7 @@ static double run_pieces(piece *pieces, int n) {
   return started == n ? bench_now() - begin : -1;
 }
 
-/* ---- copy ------------------------------------------------------------------------------------------------- */
+/* ---- copy ---- */
 
 #if defined(__x86_64__)
 /* Streaming stores: a plain store first reads the line it overwrites. SSE2, so every x86-64 has it. */
@@ -129,7 +129,7 @@ static double measure_copy(int threads) {
   return best;
 }
 
-/* ---- multiply-adds: CHAINS independent ones hide the latency of each --------------------------------------- */
+/* ---- multiply-adds: CHAINS independent ones hide the latency of each ---- */
 
 #define EACH(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
 

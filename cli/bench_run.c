@@ -29,7 +29,7 @@ static void give_up(bench_case *c, ambi_status s, const char *why) {
   snprintf(c->error, sizeof c->error, "%s", why);
 }
 
-/* ---- the op --------------------------------------------------------------------------------------------- */
+/* ---- the op ---- */
 
 /* The case as an op in the right pass. Backward reads the optional outputs that the text names, so they are described.
  */
@@ -65,7 +65,7 @@ static int make_plan(bench_session *s, bench_case *c, layout *l) {
   return 0;
 }
 
-/* ---- buffers -------------------------------------------------------------------------------------------- */
+/* ---- buffers ---- */
 
 static int used(const layout *l, int slot) {
   return ((l->info.reads | l->info.writes) & AMBI_BIT(slot)) && ambi_numel(&l->t[slot]) > 0;
@@ -142,9 +142,9 @@ static int fill_slot(bench_session *s, bench_case *c, const layout *l, int slot)
   return status == AMBI_OK ? 0 : (give_up(c, status, ambi_error()), -1);
 }
 
-/* ---- time ----------------------------------------------------------------------------------------------- */
+/* ---- time ---- */
 
-/* ---- several streams: runs are independent of each other, and small ones need not wait for each other ----- */
+/* ---- several streams: runs are independent of each other, and small ones need not wait for each other ---- */
 
 static ambi_status open_streams(bench_session *s, const bench_case *c, layout *l) {
   ambi_status status = AMBI_OK;
@@ -282,7 +282,7 @@ void bench_close(bench_session *s) {
   s->capacity = 0;
 }
 
-/* ---- overhead ------------------------------------------------------------------------------------------- */
+/* ---- overhead ---- */
 
 int bench_overhead(const target *t, const char *text, double *run_us, double *plan_us) {
   enum { PLANS = 2000 };

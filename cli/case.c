@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- a bounded text that only ever grows at its end ---------------------------------------------- */
+/* ---- a bounded text that only ever grows at its end ---- */
 typedef struct {
   char *at;
   size_t left;
@@ -29,7 +29,7 @@ static text text_of(char *out, size_t n) {
   return (text){out, n};
 }
 
-/* ---- names --------------------------------------------------------------------------------------- */
+/* ---- names ---- */
 ambi_kind case_find_op(const char *name) {
   for (int k = 1; k < AMBI_KINDS; k++) {
     const ambi_op_info *info = ambi_op_get_info((ambi_kind)k);
@@ -92,7 +92,7 @@ double case_attr(const ambi_op *op, const char *name) {
   return a ? attr_read(op, a) : 0;
 }
 
-/* ---- shapes -------------------------------------------------------------------------------------- */
+/* ---- shapes ---- */
 void case_set_dense(ambi_tensor *t, ambi_dtype dtype) {
   t->dtype = dtype;
   int64_t stride = 1;
@@ -151,7 +151,7 @@ static int read_tensor(char *s, ambi_dtype dtype, ambi_tensor *t, text *err) {
   return 0;
 }
 
-/* ---- reading ------------------------------------------------------------------------------------- */
+/* ---- reading ---- */
 static int attr_value(const ambi_attr_info *a, const char *s, double *v, text *err) {
   if (a->type == AMBI_ATTR_ENUM && a->names) {
     for (int i = 0; a->names[i]; i++)
@@ -228,7 +228,7 @@ int case_parse(const char *line, ambi_dtype dtype, ambi_op *op, char *err, size_
   return more;
 }
 
-/* ---- writing ------------------------------------------------------------------------------------- */
+/* ---- writing ---- */
 static void put_tensor(text *out, const char *prefix, const char *name, const ambi_tensor *t) {
   char shape[128];
   put(out, " %s%s=%s", prefix, name, case_format_shape(t, shape, sizeof shape));

@@ -42,7 +42,7 @@ static const mix mixes[] = {{"f32", AMBI_F32, AMBI_F32, AMBI_NONE, 0},    {"f16"
                             {"mixed", AMBI_BF16, AMBI_F32, AMBI_F32, 0},  {"any", AMBI_F32, AMBI_F32, AMBI_NONE, 1}};
 enum { F32_MIX = 0, BF16_MIX = 2, MIXES = sizeof mixes / sizeof *mixes };
 
-/* ---- devices -------------------------------------------------------------------------------------- */
+/* ---- devices ---- */
 /* One target for each instruction set the CPU can be held to, best first; other devices have one. */
 static int open_targets(checker *ck) {
   static const char *const isas[] = {NULL, "avx512", "avx2", "neon", "baseline"};
@@ -79,7 +79,7 @@ static void close_targets(checker *ck) {
   target_close(&ck->ref);
 }
 
-/* ---- cases ---------------------------------------------------------------------------------------- */
+/* ---- cases ---- */
 /* Cases large enough to be split between threads are there for that, and run in two dtypes. */
 enum { LARGE = 8000 };
 
@@ -143,7 +143,7 @@ static void list_free(case_list *l) {
   free(l->text);
 }
 
-/* ---- one op --------------------------------------------------------------------------------------- */
+/* ---- one op ---- */
 /* Every gradient must have been seen to be non-zero somewhere: one that is dropped and never needed would agree. */
 static void check_coverage(group *g, const ambi_op_info *info, uint32_t proven) {
   for (int s = 0; s < info->slots; s++) {
@@ -241,7 +241,7 @@ static void check_vectors(checker *ck) {
   ck->skipped += r.skipped;
 }
 
-/* ---- the command ---------------------------------------------------------------------------------- */
+/* ---- the command ---- */
 /* 0, or 2 with a sentence on stderr. */
 static int check_arguments(const checker *ck) {
   char names[512], err[800];

@@ -43,7 +43,7 @@ void group_skip(group *g, const char *reason);
 void group_fail(group *g, const char *text, const char *kernel, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* ---- jobs ----------------------------------------------------------------------------------------- */
+/* ---- jobs ---- */
 /* Every job walks over everything, in the same order, and does what falls to it. */
 static inline int is_mine(const checker *ck, int64_t number) { return number % ck->jobs == ck->job; }
 /* check_jobs.c: how many there are when no one says; check(ck) in ck->jobs processes, their groups added up; the exit
@@ -51,7 +51,7 @@ static inline int is_mine(const checker *ck, int64_t number) { return number % c
 int64_t check_default_jobs(const checker *ck);
 int check_by_jobs(checker *ck, int (*check)(checker *ck));
 
-/* ---- the parts ------------------------------------------------------------------------------------ */
+/* ---- the parts ---- */
 /* fd.c: the reference's gradients against finite differences of its own forward pass. `proven` collects the inputs
  * whose gradient was seen to be non-zero. */
 void check_differences(group *g, const char *text, uint32_t *proven);
@@ -68,7 +68,7 @@ void check_determinism(group *g, const char *text, const mix *m);
 /* check_ulp.c: elementwise functions over the whole range of their arguments, conversions bit by bit. */
 void check_elementwise(checker *ck, ambi_kind kind);
 
-/* ---- running (check_kernel.c) --------------------------------------------------------------------- */
+/* ---- running (check_kernel.c) ---- */
 typedef struct {
   group *g;
   const target *dev;
@@ -82,7 +82,7 @@ void finish(const probe *p, exec *e, const char *label);
 /* Backward that reads the outputs `saved` of forward */
 void try_saved(const probe *p, uint32_t saved, const char *label);
 
-/* ---- comparing (check_compare.c) ------------------------------------------------------------------ */
+/* ---- comparing (check_compare.c) ---- */
 /* Judges a finished run against the reference values `ref` (t->ref, or others of the same shapes): counts one pass, one
  * failure or one skip. label says which variant it was. */
 void judge(group *g, const trial *t, const target *dev, const exec *e, double *const *ref, const char *label);

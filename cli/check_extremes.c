@@ -5,7 +5,7 @@
 #include "check.h"
 #include "values.h"
 
-/* ---- one odd value in an input spoils what the formula says it spoils, and nothing else --------------- */
+/* ---- one odd value in an input spoils what the formula says it spoils, and nothing else ---- */
 static void try_value(group *g, trial *t, int slot, int64_t at, double value) {
   char err[400], label[96], name[48];
   checker *ck = g->ck;

@@ -32,7 +32,7 @@ static void try_layouts(const probe *p) {
   }
 }
 
-/* ---- which gradients ------------------------------------------------------------------------------ */
+/* ---- which gradients ---- */
 static void try_wants(const probe *p) {
   uint32_t all = p->t->differentiable;
   char label[64], name[48];
@@ -55,7 +55,7 @@ static void try_wants(const probe *p) {
   finish(p, &added, "padded, all +=");
 }
 
-/* ---- memory that is shared ------------------------------------------------------------------------ */
+/* ---- memory that is shared ---- */
 static ambi_tensor tensor_of(const ambi_op *op, int slot) {
   int s = slot % AMBI_MAX_PRIMALS;
   return slot == s || op->grad[s].dtype == AMBI_NONE ? op->t[s] : op->grad[s];
@@ -77,7 +77,7 @@ static int can_share(const probe *p, const exec *e, int out, int in) {
   return (written & AMBI_BIT(out % AMBI_MAX_PRIMALS)) && e->in[in] && same_view(&a, &b);
 }
 
-/* ---- saved outputs: forward's own answer is read by backward instead of being computed again -------- */
+/* ---- saved outputs: forward's own answer is read by backward instead of being computed again ---- */
 /* A gradient in place of a saved output, where the op lists that. */
 static void try_over_saved(const probe *p, const exec *given, uint32_t saved, double *const *ref) {
   char label[128], a[48], b[48];
@@ -143,7 +143,7 @@ static void try_each_saved(const probe *p) {
   }
 }
 
-/* ---- in place, and overlaps that are refused ------------------------------------------------------- */
+/* ---- in place, and overlaps that are refused ---- */
 static void try_in_place(const probe *p) {
   char label[128], a[48], b[48];
   exec all = prepare(p, AS_GIVEN);
@@ -220,7 +220,7 @@ static void try_packed(const probe *p) {
   }
 }
 
-/* ---- repeated inputs ------------------------------------------------------------------------------ */
+/* ---- repeated inputs ---- */
 /* Ops for which the gradient of a repeated input may be repeated too, and is then the sum. */
 static int sums_gradients(ambi_kind k) {
   return k == AMBI_UNARY || k == AMBI_GATED || k == AMBI_ADD || k == AMBI_CAST || k == AMBI_COPY;
@@ -245,7 +245,7 @@ static void try_repeated(const probe *p, int slot, const char *label) {
   finish(p, &e, label);
 }
 
-/* ---- all of it ------------------------------------------------------------------------------------ */
+/* ---- all of it ---- */
 static void probe_all(const probe *p, int thorough) {
   try_layouts(p);
   try_in_place(p);

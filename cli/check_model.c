@@ -30,7 +30,7 @@ typedef struct {
   char err[400];
 } model_check;
 
-/* ---- comparing --------------------------------------------------------------------------------------- */
+/* ---- comparing ---- */
 
 static void report(model_check *k, const char *what, int ok, double error) {
   if (ok)
@@ -71,7 +71,7 @@ static void compare(model_check *k, const char *name, const double *got, int64_t
   free(want);
 }
 
-/* ---- the parts --------------------------------------------------------------------------------------- */
+/* ---- the parts ---- */
 
 static int read_ids(model_check *k) {
   const safetensors_tensor *t = safetensors_find(k->expected, "ids");
@@ -168,7 +168,7 @@ static int check_greedy(model_check *k) {
   return ok;
 }
 
-/* ---- all of it --------------------------------------------------------------------------------------- */
+/* ---- all of it ---- */
 
 static int run(model_check *k, ambi_device *dev, ambi_dtype dtype) {
   char path[4096];

@@ -42,7 +42,7 @@ static exec run_sweep(const sweep *s, const target *dev, ambi_dtype t, ambi_pass
   return e;
 }
 
-/* ---- the arguments, and the reference there -------------------------------------------------------- */
+/* ---- the arguments, and the reference there ---- */
 static void sweep_free(sweep *s) {
   free(s->x);
   free(s->ones);
@@ -72,7 +72,7 @@ static double largest_term(const sweep *s, int64_t i) {
   return fmax(whole, fmax(fabs(term), fabs(s->slope[i] - term)));
 }
 
-/* ---- the reference against functions.c ------------------------------------------------------------- */
+/* ---- the reference against functions.c ---- */
 /* Both are right to a few ulp of f64, or as e^t to |t| ulp, since t is rounded before: and |t| is about |log v|. 64
  * leave room for either libm, and are 2^-23 of the bar for f32. Where e^t is a denormal, x e^t errs by |x| of their
  * spacing. */
@@ -132,7 +132,7 @@ static void check_slopes(group *g, sweep *s) {
   group_pass(g, 0);
 }
 
-/* ---- kernels against the reference ----------------------------------------------------------------- */
+/* ---- kernels against the reference ---- */
 typedef struct {
   double worst, got, want;
   int64_t at;
@@ -228,7 +228,7 @@ static void check_functions(checker *ck, ambi_kind kind) {
   for (int k = 0; k < 3; k++) group_end(&kernels[k]);
 }
 
-/* ---- conversions ----------------------------------------------------------------------------------- */
+/* ---- conversions ---- */
 static void check_conversion(group *g, const target *dev, ambi_dtype from, ambi_dtype to, const double *x, int64_t n) {
   exec e = {.op = {.kind = AMBI_CAST}};
   char text[96];

@@ -12,7 +12,7 @@
 #include "print.h"
 #include "reflect.h"
 
-/* ---- the C that plans an op ------------------------------------------------------------------------------- */
+/* ---- the C that plans an op ---- */
 
 static void print_upper(FILE *f, const char *s) {
   for (; *s; s++) fputc(toupper((unsigned char)*s), f);
@@ -81,7 +81,7 @@ static void print_formula(FILE *f, const char *heading, const char *s) {
   fprintf(f, "%s\n```\n\n", s);
 }
 
-/* ---- pages -------------------------------------------------------------------------------------------------- */
+/* ---- pages ---- */
 
 static void print_tables(FILE *f, const ambi_op_info *op) {
   table slots = {.columns = 4}, attrs = {.columns = 4};
@@ -138,7 +138,7 @@ static void print_index(FILE *f) {
   table_free(&t);
 }
 
-/* ---- the command -------------------------------------------------------------------------------------------- */
+/* ---- the command ---- */
 
 /* DIR/name.md by `kind`, or the index; 0, or 1 when it could not be written. */
 static int write_page(const char *dir, const char *name, ambi_kind kind) {

@@ -43,7 +43,7 @@ char *slot_name(const ambi_op *op, int slot, char *out, size_t n) {
   return out;
 }
 
-/* ---- one allocation: what was uploaded, what came back, and which bytes were to change -------------- */
+/* ---- one allocation: what was uploaded, what came back, and which bytes were to change ---- */
 typedef struct {
   ambi_buf buf;
   size_t bytes, origin; /* origin: where element 0 of the slot it belongs to lies */

@@ -40,7 +40,7 @@ typedef struct {
 
 static int complain(const char *why) { return fprintf(stderr, "ambi generate: %s\n", why), 1; }
 
-/* ---- rows ---------------------------------------------------------------------------------------------- */
+/* ---- rows ---- */
 
 static int add_prompt(job *j, const char *prompt, uint64_t seed) {
   row *r = &j->row[j->batch];
@@ -84,7 +84,7 @@ static void take_token(job *j, row *r, int32_t token) {
   if (j->stream) fwrite(piece, 1, bytes, stdout), fflush(stdout);
 }
 
-/* ---- steps ---------------------------------------------------------------------------------------------- */
+/* ---- steps ---- */
 
 /* Token `at` of every row: its prompt's, or a choice. 1 while some row goes on. */
 static int choose(job *j, int64_t at) {
@@ -150,7 +150,7 @@ static int run(job *j, const char *const *prompt, uint64_t seed) {
   return ok;
 }
 
-/* ---- options --------------------------------------------------------------------------------------------- */
+/* ---- options ---- */
 
 int generate_main(int argc, char **argv) {
   static job j;

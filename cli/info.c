@@ -25,7 +25,7 @@ static void bytes_text(uint64_t n, char *out, size_t room) {
     snprintf(out, room, "%.4g MiB", (double)n / (1 << 20));
 }
 
-/* ---- text ------------------------------------------------------------------------------------------- */
+/* ---- text ---- */
 
 static void print_device(const char *name, const ambi_device_info *i) {
   char cache[32];
@@ -105,7 +105,7 @@ static void print_text(ambi_device *const *dev, ambi_kind only) {
   }
 }
 
-/* ---- JSON: one object --------------------------------------------------------------------------------- */
+/* ---- JSON: one object ---- */
 
 static void json_pair(const char *comma, const char *key, const char *value) {
   printf("%s\"%s\":", comma, key);
@@ -209,7 +209,7 @@ static void print_json(ambi_device *const *dev, ambi_kind only) {
   printf("}\n");
 }
 
-/* ---- the command --------------------------------------------------------------------------------------- */
+/* ---- the command ---- */
 
 int info_main(int argc, char **argv) {
   int json = 0, names = 0;

@@ -14,8 +14,7 @@ int pack_run(int argc, char **argv);
 int pack_bench(int argc, char **argv);
 int pack_swap(int argc, char **argv);
 
-/* ---- keys: 64 hex digits, in a file or as they are ----------------------------------------------------------------
- */
+/* ---- keys: 64 hex digits, in a file or as they are ---- */
 int key_read(const char *file_or_hex, uint8_t key[32]); /* 1, or 0 after printing why not */
 int secret_read(const char *file, uint8_t secret[32]);  /* likewise; no .pub              */
 void key_text(const uint8_t key[32], char hex[65]);
@@ -23,8 +22,7 @@ void key_text(const uint8_t key[32], char hex[65]);
 /* Writes FOLDER/kernels.json.sig; 1, or 0 after printing why not. */
 int sign_folder(const char *folder, const uint8_t secret[32], char hex[65]); /* hex: the public key, for people */
 
-/* ---- trust: the options that every command which opens a pack has ---------------------------------------------------
- */
+/* ---- trust: the options that every command which opens a pack has ---- */
 enum { MOST_KEYS = 16 };
 typedef struct {
   const char *trust, *revoked, *state;

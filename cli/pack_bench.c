@@ -34,8 +34,7 @@ static void judge(bench *b, int good, const char *bar) {
   b->missed += !good;
 }
 
-/* ---- timing: the least of several, each of at least some milliseconds; those to be compared take turns --------------
- */
+/* ---- timing: the least of several, each of at least some milliseconds; those to be compared take turns ---- */
 typedef int timed_fn(void *context);
 
 typedef struct {
@@ -80,7 +79,7 @@ static int run_pack(void *context) {
   return ambi_pack_run(j->k, j->call) == AMBI_OK;
 }
 
-/* ---- small calls ------------------------------------------------------------------------------------------------ */
+/* ---- small calls ---- */
 static int bench_calls(bench *b) {
   pack_case c;
   pack_job j = {.call = &c.call};
@@ -108,8 +107,7 @@ static int bench_calls(bench *b) {
   return 0;
 }
 
-/* ---- large kernels: natively, as a pack and as a pack without SIMD --------------------------------------------------
- */
+/* ---- large kernels: natively, as a pack and as a pack without SIMD ---- */
 typedef struct {
   ambi_device *device;
   ambi_plan *plan;
@@ -232,7 +230,7 @@ static int bench_kernel(bench *b, const pack_def *d) {
   return rc;
 }
 
-/* ---- deadlines and verification: packs of one's own, by a key of the moment ------------------------------------- */
+/* ---- deadlines and verification: packs of one's own, by a key of the moment ---- */
 typedef struct {
   char folder[64];
   uint8_t secret[32], key[32];
@@ -311,7 +309,7 @@ static int bench_verify(bench *b) {
   return 0;
 }
 
-/* ---- all of it -------------------------------------------------------------------------------------------------- */
+/* ---- all of it ---- */
 static int bench_all(bench *b) {
   int rc = b->kernel ? 0 : bench_calls(b);
   for (int i = 0; i < pack_def_count; i++)

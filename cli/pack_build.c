@@ -18,7 +18,7 @@ typedef struct {
   int kernels;
 } builder;
 
-/* ---- pieces of JSON --------------------------------------------------------------------------------------------- */
+/* ---- pieces of JSON ---- */
 static void put_member(FILE *to, const char *indent, const char *name, const char *text) {
   fprintf(to, "%s\"%s\": ", indent, name);
   json_write_text(to, text);
@@ -46,7 +46,7 @@ static void put_params(FILE *to, const pack_param *p) {
   fprintf(to, "},\n");
 }
 
-/* ---- self-tests ------------------------------------------------------------------------------------------------- */
+/* ---- self-tests ---- */
 static int put_test(builder *b, const pack_def *d, ambi_pass pass) {
   static const struct {
     const char *name;
@@ -70,7 +70,7 @@ static int put_test(builder *b, const pack_def *d, ambi_pass pass) {
   return good;
 }
 
-/* ---- kernels ---------------------------------------------------------------------------------------------------- */
+/* ---- kernels ---- */
 /* The module, copied; 1, or 0 after printing why not. */
 static int copy_module(const builder *b, const char *id, char hash[72]) {
   char path[4096], err[300];
@@ -109,7 +109,7 @@ static int put_kernel(builder *b, const pack_def *d) {
   return good;
 }
 
-/* ---- the pack --------------------------------------------------------------------------------------------------- */
+/* ---- the pack ---- */
 /* Now, or the time that builds which must be the same again are given. */
 static void put_time(FILE *to) {
   const char *fixed = getenv("SOURCE_DATE_EPOCH");
@@ -177,7 +177,7 @@ static int build(builder *b, const uint8_t *secret, char hex[65]) {
   return secret ? !sign_folder(b->out, secret, hex) : 0;
 }
 
-/* ---- options that would make a pack no host takes --------------------------------------------------------------- */
+/* ---- options that would make a pack no host takes ---- */
 static int is_version(const char *text) {
   for (int i = 0; i < 3; i++) {
     size_t digits = strspn(text, "0123456789");

@@ -9,7 +9,7 @@
 #include "../util/files.h"
 #include "pack.h"
 
-/* ---- modules ---------------------------------------------------------------------------------------------------- */
+/* ---- modules ---- */
 typedef struct {
   size_t size;
   char *data;
@@ -68,7 +68,7 @@ void *forge_kernel(const char *definitions, const char *body, size_t *bytes) {
   return module;
 }
 
-/* ---- packs ------------------------------------------------------------------------------------------------------ */
+/* ---- packs ---- */
 static int put_kernel(FILE *to, const char *folder, const forged_kernel *k, int first) {
   char path[4096], hash[72], err[300];
   snprintf(path, sizeof path, "%s/%s.wasm", folder, k->id);

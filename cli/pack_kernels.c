@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- describing: op and params -------------------------------------------------------------------------------------
- */
+/* ---- describing: op and params ---- */
 static uint32_t word_of(float f) {
   uint32_t u;
   memcpy(&u, &f, sizeof u);
@@ -81,7 +80,7 @@ static int describe_rope(const pack_def *d, const int64_t *n, ambi_op *op, uint3
   return 5;
 }
 
-/* ---- the table -------------------------------------------------------------------------------------------------- */
+/* ---- the table ---- */
 #define S(slot) ((slot) + 1)
 #define G(slot) (AMBI_GRAD(slot) + 1)
 #define A       [AMBI_PACK_A]
@@ -219,7 +218,7 @@ const pack_def *pack_def_named(const char *id) {
   return NULL;
 }
 
-/* ---- cases ------------------------------------------------------------------------------------------------------ */
+/* ---- cases ---- */
 typedef struct {
   pack_case *c;
   ambi_device *dev;

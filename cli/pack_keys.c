@@ -16,8 +16,7 @@ int trouble(const char *what) {
   return 1;
 }
 
-/* ---- keys -----------------------------------------------------------------------------------------------------------
- */
+/* ---- keys ---- */
 static int from_hex(const char *text, uint8_t key[32]) {
   if (strspn(text, "0123456789abcdefABCDEF") < 64) return 0;
   for (int i = 0; i < 32; i++) {
@@ -130,7 +129,7 @@ int pack_sign(int argc, char **argv) {
   return !good;
 }
 
-/* ---- trust ------------------------------------------------------------------------------------------------------ */
+/* ---- trust ---- */
 /* Keys between commas; how many, or -1 */
 static int read_keys(const char *list, uint8_t keys[MOST_KEYS][32]) {
   char one[4096];

@@ -30,7 +30,7 @@ __attribute__((format(printf, 2, 3))) static int wrong(const runner *r, const ch
   return 0;
 }
 
-/* ---- params ----------------------------------------------------------------------------------------------------- */
+/* ---- params ---- */
 static int64_t axis(const npy_array *a, int from_end) {
   return from_end < a->ndim ? a->shape[a->ndim - 1 - from_end] : 1;
 }
@@ -124,7 +124,7 @@ static int take_params(runner *r) {
   return good;
 }
 
-/* ---- shapes ----------------------------------------------------------------------------------------------------- */
+/* ---- shapes ---- */
 /* What this axis must be: itself, or what the axis of a with the same symbol is; -1: anything. */
 static int64_t wanted_axis(const json_value *axis, const json_value *of_a, const npy_array *a) {
   if (axis->type == JSON_NUMBER) return axis->integer;
@@ -171,7 +171,7 @@ static void say_inputs(const runner *r) {
   }
 }
 
-/* ---- regions ---------------------------------------------------------------------------------------------------- */
+/* ---- regions ---- */
 static int read_inputs(runner *r) {
   static const int inputs[] = {AMBI_PACK_A, AMBI_PACK_B, AMBI_PACK_WEIGHT};
   char err[300];

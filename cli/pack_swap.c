@@ -33,7 +33,7 @@ static long resident(void) {
   return pages * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
-/* ---- load ------------------------------------------------------------------------------------------------------- */
+/* ---- load ---- */
 static void *work(void *context) {
   swapper *s = context;
   pack_case mine = s->c;
@@ -51,7 +51,7 @@ static void *work(void *context) {
   return NULL;
 }
 
-/* ---- swaps ------------------------------------------------------------------------------------------------------ */
+/* ---- swaps ---- */
 /* Opens (and so verifies) the folder and makes it active. */
 static int swap_to(swapper *s, const char *folder) {
   ambi_pack *p = NULL;

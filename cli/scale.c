@@ -34,7 +34,7 @@ static double largest(const double *v, int64_t n) {
   return m;
 }
 
-/* ---- sums of products: the op applied to absolute values ----------------------------------------- */
+/* ---- sums of products: the op applied to absolute values ---- */
 static void absolute_inputs(const trial *t, uint32_t keep, double **in) {
   for (int s = 0; s < AMBI_SLOTS; s++) {
     in[s] = NULL;
@@ -78,7 +78,7 @@ static void sum_of_products(const target *ref, trial *t) { absolute_magnitudes(r
 /* Copies: nothing is computed, so only storage rounds. */
 static void exact(const target *ref, trial *t) { (void)ref, (void)t; }
 
-/* ---- elementwise ---------------------------------------------------------------------------------- */
+/* ---- elementwise ---- */
 /* A tail e^t errs by |t| u because t is rounded, in the reference and in a kernel alike: 2 |log f| u, next to 16 u. (In
  * f32 and below check_ulp.c asks for more.) */
 static double with_tail(double y, double f) {
@@ -110,7 +110,7 @@ static void gated_magnitudes(const target *ref, trial *t) {
   }
 }
 
-/* ---- conv1d: y = silu(p), p = b + sum w x --------------------------------------------------------- */
+/* ---- conv1d: y = silu(p), p = b + sum w x ---- */
 /* |silu'| <= 1.1 and |silu''| <= 1/2, so y errs by 1.1 M(p) + |y|, and dp = dy silu'(p) by |dy| (1.1 + M(p) / 2): the
  * rest is the linear convolution of absolute values. */
 static void conv1d_magnitudes(const target *ref, trial *t) {
@@ -128,7 +128,7 @@ static void conv1d_magnitudes(const target *ref, trial *t) {
   free_all(in);
 }
 
-/* ---- selective_scan and ssd ------------------------------------------------------------------------- */
+/* ---- selective_scan and ssd ---- */
 static void spread(trial *t, int s, double value) {
   for (int64_t i = 0, n = t->mag[s] ? numel(t, s) : 0; i < n; i++) t->mag[s][i] = value;
 }
@@ -193,7 +193,7 @@ static void ssd_magnitudes(const target *ref, trial *t) {
   if (t->op.t[AMBI_SSD_X].dtype == AMBI_BF16) ssd_narrow(t);
 }
 
-/* ---- adamw: p (1 - lr wd) - lr mhat / (sqrt(vhat) + eps) ------------------------------------------- */
+/* ---- adamw: p (1 - lr wd) - lr mhat / (sqrt(vhat) + eps) ---- */
 /* On absolute values that difference cancels, so the update is at most |answer| + |p|: both terms, |answer| + 2 |p|. */
 static void adamw_magnitudes(const target *ref, trial *t) {
   sum_of_products(ref, t);
@@ -203,7 +203,7 @@ static void adamw_magnitudes(const target *ref, trial *t) {
   }
 }
 
-/* ---- embedding: y is a copy, dw a sum -------------------------------------------------------------- */
+/* ---- embedding: y is a copy, dw a sum ---- */
 static void embedding_magnitudes(const target *ref, trial *t) {
   double *in[AMBI_SLOTS];
   if (!t->differentiable) return;
@@ -212,7 +212,7 @@ static void embedding_magnitudes(const target *ref, trial *t) {
   free_all(in);
 }
 
-/* ---- rope: y1 = x1 cos - x2 sin, y2 = x2 cos + x1 sin ------------------------------------------------ */
+/* ---- rope: y1 = x1 cos - x2 sin, y2 = x2 cos + x1 sin ---- */
 /* cos and sin are at most 1, so y1 and y2 have terms of |x1| + |x2|. Angles are products in double by definition, the
  * reference's and a kernel's alike: however large, they add nothing. Channels that do not rotate are copied. */
 static void rope_pairs(const trial *t, const double *in, double *mag) {

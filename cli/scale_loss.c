@@ -31,7 +31,7 @@ typedef struct {
   double max, log_sum, S, M_max;
 } loss_terms;
 
-/* ---- the row's logits ------------------------------------------------------------------------------- */
+/* ---- the row's logits ---- */
 static void given_logits(loss_terms *n, int64_t row) {
   memcpy(n->r, n->t->in[n->logits] + row * n->C, (size_t)n->C * sizeof(double));
   memset(n->mr, 0, (size_t)n->C * sizeof(double));
@@ -53,7 +53,7 @@ static double slope_at(const loss_terms *n, int64_t j) {
   return n->cap > 0 ? 1 - n->l[j] / n->cap * (n->l[j] / n->cap) : 1;
 }
 
-/* ---- forward ---------------------------------------------------------------------------------------- */
+/* ---- forward ---- */
 static void row_terms(loss_terms *n) {
   double sum = 0;
   n->max = -INFINITY, n->M_max = 0, n->S = 1;
@@ -89,7 +89,7 @@ static void gradient_terms(loss_terms *n, int64_t y) {
   }
 }
 
-/* ---- where they go ---------------------------------------------------------------------------------- */
+/* ---- where they go ---- */
 static void raise(const loss_terms *n, int slot, int64_t i, double m) {
   if (slot >= 0 && n->t->mag[slot]) n->t->mag[slot][i] += m;
 }

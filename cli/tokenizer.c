@@ -42,7 +42,7 @@ static int fail(const char *command, const char *why) {
   return 1;
 }
 
-/* ---- train ------------------------------------------------------------------------------------------------------ */
+/* ---- train ---- */
 
 typedef struct {
   tokenizer_trainer *trainer;
@@ -146,7 +146,7 @@ static int train_command(int argc, char **argv) {
   return rc;
 }
 
-/* ---- encode ----------------------------------------------------------------------------------------------------- */
+/* ---- encode ---- */
 
 static void print_ids(const int32_t *ids, int64_t n, int *first) {
   for (int64_t i = 0; i < n; i++, *first = 0) printf("%s%d", *first ? "" : " ", ids[i]);
@@ -215,7 +215,7 @@ static int encode_command(int argc, char **argv) {
   return n < 0;
 }
 
-/* ---- decode ----------------------------------------------------------------------------------------------------- */
+/* ---- decode ---- */
 
 /* Numbers apart by spaces, commas or brackets; *at moves on. 1: one was read, 0: none is left, -1: something else. */
 static int next_id(const char **at, long long *id) {
@@ -270,7 +270,7 @@ static int decode_command(int argc, char **argv) {
   return rc;
 }
 
-/* ---- info ------------------------------------------------------------------------------------------------------- */
+/* ---- info ---- */
 
 static void print_named(const tokenizer *t, const char *what, int32_t id) {
   size_t bytes;
@@ -302,7 +302,7 @@ static int info_command(int argc, char **argv) {
   return 0;
 }
 
-/* ---- the command ------------------------------------------------------------------------------------------------ */
+/* ---- the command ---- */
 
 static const struct {
   const char *name;

@@ -30,7 +30,7 @@ typedef struct {
 
 static int complain(const char *why) { return fprintf(stderr, "ambi train: %s\n", why), 2; }
 
-/* ---- models by name ---------------------------------------------------------------------------------- */
+/* ---- models by name ---- */
 
 static const struct {
   const char *name;
@@ -81,7 +81,7 @@ static int choose_config(const arguments *a, const tokenizer *t, model_config *c
   return config_check(c, err, n);
 }
 
-/* ---- text -------------------------------------------------------------------------------------------- */
+/* ---- text ---- */
 
 static int add_corpus(dataset *d, const tokenizer *t, char *err, size_t n) {
   size_t bytes;
@@ -100,7 +100,7 @@ static int read_text(const arguments *a, const tokenizer *t, dataset *d, char *e
   return ok && dataset_split(d, t, a->o.val, a->o.length, err, n);
 }
 
-/* ---- the folder ---------------------------------------------------------------------------------------- */
+/* ---- the folder ---- */
 
 static int exists(const char *path) {
   struct stat st;
@@ -123,7 +123,7 @@ static int choose_folder(const arguments *a, char *out, size_t size, char *err, 
          0;
 }
 
-/* ---- the run ------------------------------------------------------------------------------------------- */
+/* ---- the run ---- */
 
 static volatile int stop;
 static void on_signal(int number) {
@@ -269,7 +269,7 @@ static int train(arguments *a) {
   return ok ? 0 : complain(err);
 }
 
-/* ---- options ------------------------------------------------------------------------------------------- */
+/* ---- options ---- */
 
 /* Of a run that is told nothing; steps INT64_MIN: not given. */
 static const training_options usual = {.batch = 8,

@@ -16,7 +16,7 @@ static uint32_t slots_with(const ambi_op_info *info, uint32_t flags, uint32_t va
   return mask;
 }
 
-/* ---- dtypes --------------------------------------------------------------------------------------- */
+/* ---- dtypes ---- */
 static ambi_dtype any_float(rng *r) {
   static const ambi_dtype floats[] = {AMBI_F32, AMBI_F16, AMBI_BF16, AMBI_F32, AMBI_BF16, AMBI_F16, AMBI_F32, AMBI_F64};
   return floats[rng_next(r) % 8];
@@ -68,7 +68,7 @@ static ambi_status infer_outputs(const target *ref, trial *t, const mix *m, rng 
   return AMBI_OK;
 }
 
-/* ---- values --------------------------------------------------------------------------------------- */
+/* ---- values ---- */
 int64_t first_along(const ambi_tensor *t, int axis, int64_t i) {
   int64_t inner = 1;
   for (int a = axis + 1; a < t->ndim; a++) inner *= t->shape[a];
@@ -120,7 +120,7 @@ static void repeat_axis(trial *t, int slot, int axis) {
     if (a == axis || axis == ALL_AXES) x->stride[a] = 0;
 }
 
-/* ---- ops ------------------------------------------------------------------------------------------ */
+/* ---- ops ---- */
 ambi_op trial_op(const trial *t, ambi_pass pass) {
   ambi_op op = t->op;
   op.pass = pass;

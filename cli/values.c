@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- random numbers: splitmix64 ------------------------------------------------------------------- */
+/* ---- random numbers: splitmix64 ---- */
 uint64_t rng_next(rng *r) {
   uint64_t z = r->state += UINT64_C(0x9e3779b97f4a7c15);
   z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -30,7 +30,7 @@ double rng_normal(rng *r) {
   return sum;
 }
 
-/* ---- dtypes: significant bits, exponent of the smallest denormal, exponent past the largest value -- */
+/* ---- dtypes: significant bits, exponent of the smallest denormal, exponent past the largest value -- ---- */
 typedef struct {
   int bits, low, high;
 } format;
@@ -177,7 +177,7 @@ double value_decode(ambi_dtype t, const void *at) {
   return NAN;
 }
 
-/* ---- views ---------------------------------------------------------------------------------------- */
+/* ---- views ---- */
 void values_each(const ambi_tensor *t, values_run *f, void *context) {
   int64_t at[AMBI_MAX_DIMS] = {0}, offset = 0, n = ambi_numel(t), size = (int64_t)ambi_dtype_size(t->dtype);
   int last = t->ndim - 1;

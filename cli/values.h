@@ -4,7 +4,7 @@
 #define CLI_VALUES_H
 #include <ambi/ambi.h>
 
-/* ---- random numbers: the same on every machine ---------------------------------------------------- */
+/* ---- random numbers: the same on every machine ---- */
 typedef struct {
   uint64_t state; /* any seed */
 } rng;
@@ -13,7 +13,7 @@ uint64_t rng_next(rng *r);
 double rng_uniform(rng *r, double low, double high);
 double rng_normal(rng *r);
 
-/* ---- dtypes --------------------------------------------------------------------------------------- */
+/* ---- dtypes ---- */
 int value_is_float(ambi_dtype t);
 double value_decode(ambi_dtype t, const void *at);
 void value_encode(ambi_dtype t, double v, void *at); /* nearest even; integers saturate, NaN becomes 0 there */
@@ -23,7 +23,7 @@ double value_tiny(ambi_dtype t);                     /* .. plus this: half the s
 double value_max(ambi_dtype t);                      /* the largest finite value                            */
 double value_ulp(ambi_dtype t, double v);            /* spacing of t at |v|                                 */
 
-/* ---- views: `at` is where element 0 lies; values are row-major, one double each -------------------- */
+/* ---- views: `at` is where element 0 lies; values are row-major, one double each ---- */
 void values_load(const ambi_tensor *t, const double *v, void *at);
 void values_store(const ambi_tensor *t, const void *at, double *v);
 /* Calls f for every run along the last axis, in row-major order: element number `index` lies `offset` bytes from

@@ -31,7 +31,7 @@ static const struct {
     {"function=hardsigmoid", 3.0e-8}, /* torch's gradient multiplies by 1/6 rounded to f32, in f64 too */
 };
 
-/* ---- running a case ------------------------------------------------------------------------------------ */
+/* ---- running a case ---- */
 
 /* The case's op in that pass, every floating slot of `dtype`. */
 static ambi_op op_of(const vectors_case *c, ambi_pass pass, ambi_dtype dtype) {
@@ -165,7 +165,7 @@ static void check_case(const vectors_job *j, const json_value *json, const ambi_
   free_slots(c.v);
 }
 
-/* ---- the folder ----------------------------------------------------------------------------------------- */
+/* ---- the folder ---- */
 
 /* Cases of one missing op that follow each other share a line. */
 static void skip_missing(vectors_job *j, const char *name, const char *op) {

@@ -11,7 +11,7 @@
 #include "case.h"
 #include "values.h"
 
-/* ---- results ------------------------------------------------------------------------------------------ */
+/* ---- results ---- */
 
 void vectors_failure(const vectors_job *j, const char *c, const char *format, ...) {
   va_list ap;
@@ -49,7 +49,7 @@ void vectors_compare(const vectors_job *j, const char *c, const char *what, ambi
   if (!ok) vectors_failure(j, c, "%s: off by %.3g, allowed %.3g, norm %.3g (%s)", what, d, bar, size, j->dev->name);
 }
 
-/* ---- reading a case ----------------------------------------------------------------------------------- */
+/* ---- reading a case ---- */
 
 static double element(const safetensors_tensor *t, int64_t i) {
   static const struct {

@@ -19,7 +19,7 @@ static int join(char *out, const char *folder, const char *name, char *err, size
   return snprintf(err, n, "%.100s..: the name is too long", folder), 0;
 }
 
-/* ---- reading ---------------------------------------------------------------------------------------- */
+/* ---- reading ---- */
 
 /* AMBI_NONE: no floating dtype. */
 static ambi_dtype dtype_of(const safetensors_tensor *t) {
@@ -142,7 +142,7 @@ int checkpoint_load_optimizer(optimizer *o, const char *folder, int64_t *step, c
   return ok ? 1 : explain(path, why, err, n);
 }
 
-/* ---- writing ---------------------------------------------------------------------------------------- */
+/* ---- writing ---- */
 
 typedef struct {
   const model *m;

@@ -49,7 +49,7 @@ int config_is_plain(const model_config *c) {
   return 1;
 }
 
-/* ---- what may be ----------------------------------------------------------------------------------- */
+/* ---- what may be ---- */
 
 enum { MOST = 1 << 24 }; /* of any dimension: products of three stay far below 2^63 */
 

@@ -103,7 +103,7 @@ static const struct {
                 {"ambi", "AmbiForCausalLM", -1, mixture, NULL}};
 enum { FAMILIES = sizeof families / sizeof *families };
 
-/* ---- reading --------------------------------------------------------------------------------------- */
+/* ---- reading ---- */
 
 static int read_member(const json_value *root, const member *m, model_config *c, char *err, size_t n) {
   const json_value *v = json_get(root, m->name);
@@ -242,7 +242,7 @@ int config_read(const char *path, model_config *c, char *err, size_t n) {
   return ok;
 }
 
-/* ---- writing --------------------------------------------------------------------------------------- */
+/* ---- writing ---- */
 
 static void write_members(FILE *out, const member *m, const model_config *c) {
   for (; m->name; m++) {

@@ -8,7 +8,7 @@
 #include "../util/files.h"
 #include "dice.h"
 
-/* ---- reading ----------------------------------------------------------------------------------------- */
+/* ---- reading ---- */
 
 static int append(dataset *d, const int32_t *ids, int64_t count) {
   if (d->count + count > d->room) {
@@ -55,7 +55,7 @@ int dataset_add_path(dataset *d, const tokenizer *t, const char *path, char *err
   return files_below(path, add_file, &to, err, n);
 }
 
-/* ---- blocks ------------------------------------------------------------------------------------------ */
+/* ---- blocks ---- */
 
 int dataset_split(dataset *d, const tokenizer *t, double val, int64_t length, char *err, size_t n) {
   const int64_t needed = 4 * (length + 1);

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ---- numbers that are none ---------------------------------------------------------------------------- */
+/* ---- numbers that are none ---- */
 
 static int all_finite(const double *v, int64_t count) {
   int64_t i = 0;
@@ -45,7 +45,7 @@ static int tensor_finite(const model *m, const ambi_tensor *t, ambi_buf at) {
   return finite;
 }
 
-/* ---- op by op ----------------------------------------------------------------------------------------------- */
+/* ---- op by op ---- */
 
 /* The layer of the parameter at `at`, or `otherwise`. */
 static int64_t layer_at(const model *m, ambi_buf at, int64_t otherwise) {

@@ -29,7 +29,7 @@ int generator_reset(generator *g, char *err, size_t n);
 /* logits: of the last token of each row. */
 int generator_read(generator *g, const int32_t *tokens, int64_t count, double *logits, char *err, size_t n);
 
-/* ---- choosing a token ------------------------------------------------------------------------------ */
+/* ---- choosing a token ---- */
 typedef struct {
   double temperature; /* 0: the most likely one */
   int64_t top_k;      /* 0: all */

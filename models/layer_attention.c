@@ -25,7 +25,7 @@ static void rotate(model_call *c, value from, value to) {
   tape_op(c->t, &op, io, AMBI_ROPE_Y);
 }
 
-/* ---- with a cache: this call's keys and values go where the cache has room for them ------------------ */
+/* ---- with a cache: this call's keys and values go where the cache has room for them ---- */
 
 static ambi_tensor cache_shape(const model_call *c, int64_t tokens) {
   const model_config *m = &c->m->config;
@@ -63,7 +63,7 @@ static value attend(model_call *c, int64_t layer, value q, value k, value v) {
   return tape_view(c->t, out, &rows, 0);
 }
 
-/* ---- the two halves --------------------------------------------------------------------------------- */
+/* ---- the two halves ---- */
 
 static value mix_tokens(model_call *c, int64_t layer) {
   const model_config *m = &c->m->config;

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-/* ---- parameters ------------------------------------------------------------------------------------ */
+/* ---- parameters ---- */
 
 value layer_weight(model_call *c, int64_t layer, const char *name, int ndim, int64_t joined) {
   const model *m = c->m;
@@ -19,7 +19,7 @@ value layer_weight(model_call *c, int64_t layer, const char *name, int ndim, int
   return m->grads.data ? tape_weight(c->t, &shape, at, &grad, grad_at) : tape_fixed(c->t, &shape, at);
 }
 
-/* ---- small ops ------------------------------------------------------------------------------------- */
+/* ---- small ops ---- */
 
 value layer_norm(model_call *c, int64_t layer, const char *name) {
   const int64_t rows = c->batch * c->length, width = c->m->config.width;
@@ -46,7 +46,7 @@ value layer_linear(model_call *c, value x, value w) {
   return tape_op(c->t, &(ambi_op){.kind = AMBI_LINEAR}, io, AMBI_LINEAR_Y);
 }
 
-/* ---- (channels, batch length) ---------------------------------------------------------------------- */
+/* ---- (channels, batch length) ---- */
 
 static ambi_tensor as_rows(const model_call *c, int64_t channels) {
   ambi_tensor s = ambi_dense(c->m->dtype, 3, (int64_t[]){c->batch, channels, c->length});
@@ -74,7 +74,7 @@ value layer_columns(model_call *c, value v, int64_t first, int64_t channels) {
   return tape_view(c->t, v, &s, first * rows);
 }
 
-/* ---- the model ------------------------------------------------------------------------------------- */
+/* ---- the model ---- */
 
 static value embed(model_call *c, value tokens, value table) {
   const model *m = c->m;

@@ -8,7 +8,7 @@ void layer_mamba(model_call *c, int64_t layer);
 void layer_mamba2(model_call *c, int64_t layer);
 void layer_attention(model_call *c, int64_t layer);
 
-/* ---- what they share ------------------------------------------------------------------------------- */
+/* ---- what they share ---- */
 /* The parameter as a tensor of that many axes; `joined`: rows of its neighbours that come with it. 0: absent. */
 value layer_weight(model_call *c, int64_t layer, const char *name, int ndim, int64_t joined);
 /* norm(residual + branch), and the sum becomes the residual. */

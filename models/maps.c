@@ -11,7 +11,7 @@ void *array_grow(void *old, size_t *room, size_t least, size_t element) {
   return array;
 }
 
-/* ---- arena ------------------------------------------------------------------------------------------------------ */
+/* ---- arena ---- */
 
 struct arena_block {
   arena_block *before;
@@ -46,7 +46,7 @@ void arena_free(arena *a) {
   *a = (arena){0};
 }
 
-/* ---- hashes ----------------------------------------------------------------------------------------------------- */
+/* ---- hashes ---- */
 
 uint64_t hash_word(uint64_t x) { /* the finalizer of splitmix64 */
   x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
@@ -66,7 +66,7 @@ uint64_t hash_bytes(const char *p, size_t n) {
   return hash_word(h ^ x);
 }
 
-/* ---- bytes to a number ------------------------------------------------------------------------------------------ */
+/* ---- bytes to a number ---- */
 
 static text_entry *text_slot(const text_map *m, const char *key, size_t length) {
   size_t i = (size_t)hash_bytes(key, length) & (m->room - 1);
@@ -108,7 +108,7 @@ void text_map_free(text_map *m) {
   *m = (text_map){0};
 }
 
-/* ---- two ids to a number ---------------------------------------------------------------------------------------- */
+/* ---- two ids to a number ---- */
 
 static pair_entry *pair_slot(const pair_map *m, uint64_t key) {
   size_t i = (size_t)hash_word(key) & (m->room - 1);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- buffers --------------------------------------------------------------------------------------- */
+/* ---- buffers ---- */
 
 static int fail(char *err, size_t n) {
   if (n) snprintf(err, n, "%s", ambi_error());
@@ -53,7 +53,7 @@ void model_destroy(model *m) {
   *m = (model){0};
 }
 
-/* ---- to and from the host -------------------------------------------------------------------------- */
+/* ---- to and from the host ---- */
 
 static double half_value(uint16_t h) {
   const int exponent = h >> 10 & 31, mantissa = h & 1023;

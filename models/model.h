@@ -37,7 +37,7 @@ int model_round(model *m, char *err, size_t n);
 /* Numbers of a floating dtype, however aligned, as doubles. */
 void model_values(ambi_dtype dtype, const void *from, double *to, int64_t count);
 
-/* ---- what a model remembers between calls, to go on where it stopped ------------------------------- */
+/* ---- what a model remembers between calls, to go on where it stopped ---- */
 typedef struct {
   const model *m;
   int64_t batch, room; /* room: tokens of the key and value caches */
@@ -52,7 +52,7 @@ int state_create(model_state *s, const model *m, int64_t batch, int64_t room, ch
 int state_reset(model_state *s, char *err, size_t n);
 void state_destroy(model_state *s);
 
-/* ---- layers ---------------------------------------------------------------------------------------- */
+/* ---- layers ---- */
 enum { MODEL_RECOMPUTES = 1 }; /* activations of a layer are computed again in backward, not kept */
 
 /* A call of the model on `batch` rows of `length` tokens each. */

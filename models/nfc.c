@@ -39,7 +39,7 @@ enum { MARKS = sizeof marks / sizeof *marks, TABLE = sizeof table / sizeof *tabl
 enum { SBASE = 0xAC00, LBASE = 0x1100, VBASE = 0x1161, TBASE = 0x11A7 };
 enum { LCOUNT = 19, VCOUNT = 21, TCOUNT = 28, SCOUNT = LCOUNT * VCOUNT * TCOUNT };
 
-/* ---- made once ------------------------------------------------------------------------------------------------- */
+/* ---- made once ---- */
 
 static uint16_t pairs[TABLE]; /* the entries that compose, in the order of (a, b) */
 static size_t pair_count;
@@ -67,7 +67,7 @@ static void prepare(void) {
 
 static int quiet(uint32_t c) { return c < 0xC0 || !busy[c >> 8]; }
 
-/* ---- what the tables say --------------------------------------------------------------------------------------- */
+/* ---- what the tables say ---- */
 
 static uint8_t mark_class(uint32_t c) {
   size_t lo = 0, hi = MARKS;
@@ -117,7 +117,7 @@ static uint32_t compose(uint32_t a, uint32_t b) {
   return p && p->a == a && p->b == b ? p->c : 0;
 }
 
-/* ---- a run ------------------------------------------------------------------------------------------------------ */
+/* ---- a run ---- */
 
 typedef struct {
   uint32_t c;
@@ -195,7 +195,7 @@ static void flush(state *s) {
   s->used = 0;
 }
 
-/* ---- the interface ---------------------------------------------------------------------------------------------- */
+/* ---- the interface ---- */
 
 int nfc_surely(const char *text, size_t bytes) { /* U+0300, the first mark, begins with the byte CC */
   for (size_t i = 0; i < bytes; i++) {

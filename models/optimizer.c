@@ -7,7 +7,7 @@
 
 enum { PLACE = 16 }; /* bytes of a number's place */
 
-/* ---- numbers --------------------------------------------------------------------------------------- */
+/* ---- numbers ---- */
 
 ambi_buf optimizer_at(const optimizer *o, optimizer_number which) {
   ambi_buf b = o->numbers;
@@ -58,7 +58,7 @@ int optimizer_get(const optimizer *o, double v[NUMBERS]) {
   return 1;
 }
 
-/* ---- plans ------------------------------------------------------------------------------------------ */
+/* ---- plans ---- */
 
 static ambi_status plan_norm(optimizer *o, double clip) {
   ambi_op op = {.kind = AMBI_GRAD_NORM, .u.grad_norm.max_norm = clip};
@@ -134,7 +134,7 @@ void optimizer_destroy(optimizer *o) {
   *o = (optimizer){0};
 }
 
-/* ---- a step ----------------------------------------------------------------------------------------- */
+/* ---- a step ---- */
 
 static ambi_status run_norm(const optimizer *o, ambi_stream *s) {
   ambi_buf slot[AMBI_SLOTS] = {[AMBI_GRAD_NORM_G] = o->m->grads};

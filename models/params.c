@@ -49,7 +49,7 @@ static int64_t size_of(const model_config *c, dimension d) {
   return sizes[d];
 }
 
-/* ---- the tables ------------------------------------------------------------------------------------ */
+/* ---- the tables ---- */
 
 enum { DECAYS = 1, MATRIX = 2, JOINS = 4, UNLESS_TIED = 8, CONV_BIAS = 16 };
 enum { PRODUCT = DECAYS | MATRIX };
@@ -109,7 +109,7 @@ static const spec attention_model[] = {{"model.embed_tokens.weight", {VOCAB, WID
 
 static int speaks_llama(const model_config *c) { return config_is_plain(c) && c->layer[0] == LAYER_ATTENTION; }
 
-/* ---- the list -------------------------------------------------------------------------------------- */
+/* ---- the list ---- */
 
 static int is_there(const model_config *c, int64_t layer, const spec *s) {
   if ((s->flags & UNLESS_TIED) && c->tied) return 0;
@@ -183,7 +183,7 @@ const param *params_of(const param_list *list, int64_t layer, const char *name) 
   return NULL;
 }
 
-/* ---- fresh values ---------------------------------------------------------------------------------- */
+/* ---- fresh values ---- */
 
 /* A seed of its own for each name, so that adding a parameter changes no other. */
 static dice seed_of(const param *p, uint64_t seed) {

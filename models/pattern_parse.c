@@ -56,7 +56,7 @@ static int take(parser *s, const char *text) {
   return 1;
 }
 
-/* ---- sets ------------------------------------------------------------------------------------------------------- */
+/* ---- sets ---- */
 
 static int add_range(parser *s, char_set *set, uint32_t first, uint32_t last) {
   for (uint32_t c = first; c <= last && c < 128; c++) set->ascii[c >> 6] |= UINT64_C(1) << (c & 63);
@@ -156,7 +156,7 @@ static int parse_brackets(parser *s, char_set *set) {
   return 1;
 }
 
-/* ---- quantifiers ------------------------------------------------------------------------------------------------ */
+/* ---- quantifiers ---- */
 
 /* Digits, at most 6 of them; -1: none. */
 static int64_t parse_count(parser *s) {
@@ -194,7 +194,7 @@ static int parse_quantifier(parser *s, pattern_node *node) {
   return looking_at(s, "?") || looking_at(s, "*") || looking_at(s, "{") ? fail(s, "two quantifiers in a row") : 1;
 }
 
-/* ---- groups ----------------------------------------------------------------------------------------------------- */
+/* ---- groups ---- */
 
 static int parse_set(parser *s, chain *c) {
   char_set set = {0};
@@ -282,7 +282,7 @@ static int parse_branches(parser *s, int *either, int *join) {
   return 1;
 }
 
-/* ---- what a branch may begin with ------------------------------------------------------------------------------- */
+/* ---- what a branch may begin with ---- */
 
 typedef struct {
   const pattern *pattern;
@@ -321,7 +321,7 @@ static int finish(parser *s) {
   return v.empty ? fail(s, "it can match no character at all") : 1;
 }
 
-/* ---- the interface ---------------------------------------------------------------------------------------------- */
+/* ---- the interface ---- */
 
 static int parse(parser *s) {
   int join, accept = new_node(s, NODE_ACCEPT);

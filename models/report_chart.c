@@ -37,7 +37,7 @@ static const log_record *eval_at(const view *v, share s, size_t i) {
   return &v->log.list[LOG_EVAL].at[share_index(s, i)];
 }
 
-/* ---- the range of a chart -------------------------------------------------------------------------------------- */
+/* ---- the range of a chart ---- */
 
 static int drawable(const chart *c, double y) { return isfinite(y) && (c->scale != LOG || y > 0); }
 
@@ -87,7 +87,7 @@ static int value_axis(const view *v, const chart *c, axis *a, size_t *over) {
   return n > 0;
 }
 
-/* ---- drawing --------------------------------------------------------------------------------------------------- */
+/* ---- drawing ---- */
 
 static double across(const view *v, double step) { return WIDTH * axis_at(&v->x, step); }
 static double down(const axis *y, double value) { return HEIGHT * (1 - axis_at(y, value)); }
@@ -169,8 +169,7 @@ static void put_labels(FILE *f, const view *v, const axis *y) {
             axis_label(&v->x, v->x.tick[i], text));
 }
 
-/* ---- a chart ------------------------------------------------------------------------------------------------------
- */
+/* ---- a chart ---- */
 
 static void put_key(FILE *f, const char *style, const char *name, int column) {
   fprintf(f, "<li class=\"%s\">%s", style, name);
@@ -249,8 +248,7 @@ void put_charts(FILE *f, const view *v) {
   for (int i = 0; i < CHARTS; i++) put_chart(f, v, &charts[i]);
 }
 
-/* ---- numbers for the script -----------------------------------------------------------------------------------------
- */
+/* ---- numbers for the script ---- */
 
 static void put_cell(FILE *f, double x, int digits) {
   if (isfinite(x)) {

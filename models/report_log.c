@@ -22,7 +22,7 @@ static const char *const values[LOG_VALUES] = {[LOG_TOKENS] = "tokens",       [L
                                                [LOG_GRAD_NORM] = "grad_norm", [LOG_TOKENS_PER_S] = "tokens_per_s",
                                                [LOG_VAL_LOSS] = "val_loss",   [LOG_BITS_PER_BYTE] = "bits_per_byte"};
 
-/* ---- lists ------------------------------------------------------------------------------------------------- */
+/* ---- lists ---- */
 
 static int list_add(log_list *l, const log_record *r) {
   if (l->count == l->room) {
@@ -83,7 +83,7 @@ static int list_settle(log_list *l) {
   return 1;
 }
 
-/* ---- lines ------------------------------------------------------------------------------------------------- */
+/* ---- lines ---- */
 
 /* Steps are whole numbers, but 1e3 is one too; anything beyond int64 stays at its end. */
 static int64_t step_of(const json_value *v) {

@@ -15,7 +15,7 @@ static size_t put_beginning(FILE *f, const char *s, size_t length) {
   return bytes;
 }
 
-/* ---- what was logged ----------------------------------------------------------------------------------------- */
+/* ---- what was logged ---- */
 
 /* A member of the start line, NULL when there is none. */
 static const json_value *started(const view *v, const char *key) {
@@ -64,7 +64,7 @@ static double median_speed(const view *v) {
   return middle;
 }
 
-/* ---- the summary ------------------------------------------------------------------------------------------------ */
+/* ---- the summary ---- */
 
 static void put_value(FILE *f, const json_value *m);
 
@@ -209,8 +209,7 @@ void put_summary(FILE *f, const view *v) {
   put_facts(f, v);
 }
 
-/* ---- notes --------------------------------------------------------------------------------------------------------
- */
+/* ---- notes ---- */
 
 static void put_loss_note(FILE *f, const view *v) {
   const log_list *steps = &v->log.list[LOG_STEP];
@@ -244,8 +243,7 @@ void put_notes(FILE *f, const view *v) {
   fprintf(f, "</ul>\n");
 }
 
-/* ---- samples
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- samples ---- */
 
 static void put_sample(FILE *f, const log_record *r, int open) {
   char step[SHORT_TEXT];
@@ -268,8 +266,7 @@ void put_samples(FILE *f, const view *v) {
   fprintf(f, "</section>\n");
 }
 
-/* ---- events
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- events ---- */
 
 static void put_event_list(FILE *f, const view *v, log_event e, const char *title, int open) {
   const log_list *l = &v->log.list[e];
@@ -297,8 +294,7 @@ void put_events(FILE *f, const view *v) {
   fprintf(f, "</section>\n");
 }
 
-/* ---- configuration
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- configuration ---- */
 
 /* A value as one cell: text as it is, numbers as written, lists with commas. */
 static void put_value(FILE *f, const json_value *m) {

@@ -11,7 +11,7 @@
 
 #include "report_log.h"
 
-/* ---- text --------------------------------------------------------------------------------------------------- */
+/* ---- text ---- */
 
 /* Safe between tags and inside quoted attributes; control characters are shown as pictures of themselves. */
 void put_text(FILE *f, const char *s, size_t bytes);
@@ -23,7 +23,7 @@ const char *text_number(char out[SHORT_TEXT], double v);   /* four digits: 1.935
 const char *text_duration(char out[SHORT_TEXT], double s); /* 12.5 s, 3 min 20 s, 2 h 5 min, 3 d 4 h             */
 const char *text_time(char out[SHORT_TEXT], double since); /* 2026-11-15 14:30 UTC; "" when out of range         */
 
-/* ---- axes --------------------------------------------------------------------------------------------------- */
+/* ---- axes ---- */
 
 enum { AXIS_TICKS = 16 };
 
@@ -39,7 +39,7 @@ axis axis_log(double lo, double hi);              /* both > 0 */
 double axis_at(const axis *a, double v);          /* 0 .. 1, held at the ends */
 const char *axis_label(const axis *a, double v, char out[SHORT_TEXT]);
 
-/* ---- what is drawn ------------------------------------------------------------------------------------------- */
+/* ---- what is drawn ---- */
 
 typedef struct {
   run_log log;
@@ -62,7 +62,7 @@ typedef struct {
 } share;
 size_t share_index(share s, size_t i); /* the i-th of s.count out of s.of, first and last among them */
 
-/* ---- the page -------------------------------------------------------------------------------------------------- */
+/* ---- the page ---- */
 
 void put_charts(FILE *f, const view *v);
 void put_rows(FILE *f, const view *v); /* JSON for the script */

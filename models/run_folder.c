@@ -28,7 +28,7 @@ static double wall_seconds(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* ---- the log ------------------------------------------------------------------------------------------ */
+/* ---- the log ---- */
 
 /* {"event":"NAME","step":STEP */
 static FILE *begin_line(run_folder *r, const char *event, int64_t step) {
@@ -154,7 +154,7 @@ static void mend_log(FILE *log) {
   fseek(log, 0, SEEK_END);
 }
 
-/* ---- checkpoints --------------------------------------------------------------------------------------- */
+/* ---- checkpoints ---- */
 
 /* N of checkpoint-N, or -1. */
 static int64_t number_of(const char *name) {
@@ -219,7 +219,7 @@ static void remove_drafts(const char *folder) {
   if (d) closedir(d);
 }
 
-/* ---- begin and end -------------------------------------------------------------------------------------- */
+/* ---- begin and end ---- */
 
 int run_begin(run_folder *r, const training *t, int64_t step, double *before, char *err, size_t n) {
   char path[PATH];
@@ -255,7 +255,7 @@ int run_end(run_folder *r, int64_t step, double seconds, const char *why, char *
   return written;
 }
 
-/* ---- samples -------------------------------------------------------------------------------------------- */
+/* ---- samples ---- */
 
 static int put(run_text *out, const char *piece, size_t bytes) {
   char *grown = realloc(out->data, out->bytes + bytes + 1);

@@ -71,7 +71,7 @@ value layer_state(model_call *c, int64_t layer, int part, const ambi_tensor *sha
   return tape_fixed(c->t, shape, part_of(c->state, layer, part));
 }
 
-/* ---- a call ----------------------------------------------------------------------------------------- */
+/* ---- a call ---- */
 
 static int upload(const model_state *s, ambi_buf to, const int32_t *from, int64_t count) {
   return ambi_upload(s->m->stream, to, from, (size_t)count * sizeof *from) == AMBI_OK &&

@@ -51,7 +51,7 @@ void tape_destroy(tape *t) {
 
 const char *tape_error(const tape *t) { return t->why; }
 
-/* ---- values ---------------------------------------------------------------------------------------- */
+/* ---- values ---- */
 
 int32_t tape_add_store(tape *t, storage s) {
   if (!tape_grow(t, (void **)&t->store, t->stores, &t->room_stores, sizeof s)) return 0;
@@ -126,7 +126,7 @@ ambi_buf tape_buffer(const tape *t, value v) {
   return b;
 }
 
-/* ---- ops ------------------------------------------------------------------------------------------- */
+/* ---- ops ---- */
 
 const ambi_plan *tape_plan(tape *t, const ambi_op *op) {
   for (int64_t i = 0; i < t->plans; i++) {
@@ -196,7 +196,7 @@ void tape_segment_begin(tape *t) { t->segment = ++t->segments; }
 void tape_segment_end(tape *t) { t->segment = 0; }
 void tape_accumulate(tape *t) { t->accumulate = 1; }
 
-/* ---- running --------------------------------------------------------------------------------------- */
+/* ---- running ---- */
 
 ambi_status tape_finish(tape *t) {
   if (t->status != AMBI_OK) return t->status;

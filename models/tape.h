@@ -24,7 +24,7 @@ typedef int32_t value; /* 0: none */
 tape *tape_create(ambi_device *dev); /* NULL: no memory */
 void tape_destroy(tape *t);
 
-/* ---- values ---------------------------------------------------------------------------------------- */
+/* ---- values ---- */
 value tape_fixed(tape *t, const ambi_tensor *shape, ambi_buf at); /* the caller's memory, no gradient        */
 value tape_weight(tape *t, const ambi_tensor *shape, ambi_buf at, const ambi_tensor *grad, ambi_buf grad_at);
 value tape_new(tape *t, const ambi_tensor *shape); /* to be an op's output                     */
@@ -35,7 +35,7 @@ void tape_move(tape *t, value v, ambi_buf at);
 ambi_tensor tape_tensor(const tape *t, value v);
 ambi_buf tape_buffer(const tape *t, value v); /* after tape_finish                        */
 
-/* ---- ops ------------------------------------------------------------------------------------------- */
+/* ---- ops ---- */
 /* io[slot] are the inputs; an output is io[slot] if given, else made, and put there: those the op must write, and those
  * of op->want. Returns io[result]. Descriptions of tensors come from the values. */
 value tape_op(tape *t, const ambi_op *op, value io[AMBI_MAX_PRIMALS], int result);
@@ -50,7 +50,7 @@ ambi_status tape_finish(tape *t);
 const char *tape_error(const tape *t);
 ambi_status tape_run(const tape *t, ambi_stream *s);
 
-/* ---- what it came to ------------------------------------------------------------------------------- */
+/* ---- what it came to ---- */
 typedef struct {
   int64_t steps;      /* ambi_run calls of a run   */
   uint64_t arena;     /* bytes of activations      */

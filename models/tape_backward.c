@@ -4,7 +4,7 @@
 
 #include "tape_parts.h"
 
-/* ---- gradients ------------------------------------------------------------------------------------- */
+/* ---- gradients ---- */
 
 static int32_t twin_of(tape *t, int32_t store) {
   if (!t->store[store].twin) {
@@ -83,7 +83,7 @@ static int is_whole(const tape *t, value v) {
   return elements >= ambi_numel(&t->view[v].shape);
 }
 
-/* ---- doing a segment again ------------------------------------------------------------------------- */
+/* ---- doing a segment again ---- */
 
 /* v, or what stands for it in the segment that is being done again. */
 static value mapped(tape *t, value v) {
@@ -123,7 +123,7 @@ static void segment_done(tape *t) {
   for (int64_t i = 0; i < t->stores; i++) t->store[i].copy = 0;
 }
 
-/* ---- one op ---------------------------------------------------------------------------------------- */
+/* ---- one op ---- */
 
 /* The output that lies where input `in` does, or -1. */
 static int in_place_of(const tape *t, const record *r, const ambi_op_info *info, int in) {

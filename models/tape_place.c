@@ -9,7 +9,7 @@ enum { ALIGN = 256 };
 
 static uint64_t aligned(uint64_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }
 
-/* ---- what is needed -------------------------------------------------------------------------------- */
+/* ---- what is needed ---- */
 
 /* Whether a later step, or the caller, looks at something this step writes. */
 static int is_needed(const tape *t, const step *s, const char *wanted) {
@@ -58,7 +58,7 @@ static void find_lives(tape *t) {
   }
 }
 
-/* ---- placing --------------------------------------------------------------------------------------- */
+/* ---- placing ---- */
 
 static int by_size(const void *a, const void *b) {
   const storage *x = *(storage *const *)a, *y = *(storage *const *)b;

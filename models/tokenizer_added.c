@@ -16,7 +16,7 @@ void added_free(added_set *s) {
   free(s->nodes);
 }
 
-/* ---- the trie --------------------------------------------------------------------------------------------------- */
+/* ---- the trie ---- */
 
 static int32_t child_of(const added_set *s, int32_t parent, unsigned char byte) {
   int32_t at = parent < 0 ? s->first[byte] : s->nodes[parent].child;
@@ -64,7 +64,7 @@ static int32_t longest(const added_set *s, const char *p, const char *end) {
   return found;
 }
 
-/* ---- the walk --------------------------------------------------------------------------------------------------- */
+/* ---- the walk ---- */
 
 static const char *space_before(const char *begin, const char *p) {
   while (p > begin) {

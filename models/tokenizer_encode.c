@@ -44,7 +44,7 @@ static int reserve(encoder *e, size_t more) {
   return 1;
 }
 
-/* ---- merging ---------------------------------------------------------------------------------------------------- */
+/* ---- merging ---- */
 
 static int heap_push(encoder *e, uint64_t key) {
   if (e->heap_used == e->heap_room) {
@@ -121,7 +121,7 @@ static int merge_word(encoder *e, const char *word, size_t n) {
   return 1;
 }
 
-/* ---- words ------------------------------------------------------------------------------------------------------ */
+/* ---- words ---- */
 
 static int put_bytes(encoder *e, const char *word, size_t n) {
   if (!reserve(e, n)) return 0;
@@ -155,7 +155,7 @@ static int put_word(void *context, const char *word, size_t n) {
   return 1;
 }
 
-/* ---- text ------------------------------------------------------------------------------------------------------- */
+/* ---- text ---- */
 
 static int put_id(encoder *e, int32_t id) {
   if (id < 0) return 1;

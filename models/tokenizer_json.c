@@ -34,7 +34,7 @@ int reader_flag(const token_reader *r, const json_value *v, const char *key, int
   return 1;
 }
 
-/* ---- parts by their type ---------------------------------------------------------------------------------------- */
+/* ---- parts by their type ---- */
 
 typedef struct {
   const char *type;
@@ -65,7 +65,7 @@ static int read_sequence(token_reader *r, const json_value *v, const char *list,
   return 1;
 }
 
-/* ---- normalizer ------------------------------------------------------------------------------------------------- */
+/* ---- normalizer ---- */
 
 static int read_nfc(token_reader *r, const json_value *v) {
   static const char *const known[] = {"type", NULL};
@@ -80,7 +80,7 @@ static int read_normalizers(token_reader *r, const json_value *v) {
 
 static const part normalizers[] = {{"NFC", read_nfc}, {"Sequence", read_normalizers}, {NULL, NULL}};
 
-/* ---- pre_tokenizer ---------------------------------------------------------------------------------------------- */
+/* ---- pre_tokenizer ---- */
 
 /* One more step; the pattern may be NULL. */
 static int add_step(token_reader *r, int prefix_space, const char *text, size_t bytes, int drop) {
@@ -151,7 +151,7 @@ static int read_pre_tokenizer(token_reader *r, const json_value *v) {
   return r->t->bytes_done ? 1 : reader_fail(r, "pre_tokenizer: no ByteLevel; only byte-level BPE is supported");
 }
 
-/* ---- post_processor and decoder --------------------------------------------------------------------------------- */
+/* ---- post_processor and decoder ---- */
 
 static int read_offsets(token_reader *r, const json_value *v) { /* ByteLevel: about offsets, not ids */
   static const char *const known[] = {"type", "add_prefix_space", "trim_offsets", "use_regex", NULL};
@@ -207,7 +207,7 @@ static int read_post_processor(token_reader *r, const json_value *v) {
   return read_part(r, v, "post_processor", type && strcmp(type, "Sequence") == 0 ? sequence : processors);
 }
 
-/* ---- the file --------------------------------------------------------------------------------------------------- */
+/* ---- the file ---- */
 
 /* The file does not say which token ends a text: the template may, or its name does. */
 static int32_t known_name(const tokenizer *t, const char *const *names) {

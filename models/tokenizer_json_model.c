@@ -7,7 +7,7 @@
 #include "tokenizer_parts.h"
 #include "unicode.h"
 
-/* ---- bytes as characters ---------------------------------------------------------------------------------------- */
+/* ---- bytes as characters ---- */
 
 /* 0..32, 127..160 and 173 do not print: they are U+0100, U+0101 .. in this order. */
 uint32_t byte_char(unsigned char byte) {
@@ -37,7 +37,7 @@ static int64_t name_bytes(const char *name, size_t length, char *out) {
   return n;
 }
 
-/* ---- vocabulary ------------------------------------------------------------------------------------------------- */
+/* ---- vocabulary ---- */
 
 enum { SHOWN = 40 }; /* bytes of a name in a message */
 
@@ -99,7 +99,7 @@ static int read_vocabulary(token_reader *r, const json_value *vocabulary) {
   return 1;
 }
 
-/* ---- merges ----------------------------------------------------------------------------------------------------- */
+/* ---- merges ---- */
 
 /* The two names of "a b" or ["a","b"]. */
 static int merge_names(const json_value *m, const char *name[2], size_t length[2]) {
@@ -155,7 +155,7 @@ static int read_merges(token_reader *r, const json_value *merges) {
   return ok;
 }
 
-/* ---- added tokens ----------------------------------------------------------------------------------------------- */
+/* ---- added tokens ---- */
 
 /* Its text where the model's vocabulary has it already, under the same id; otherwise a new one. */
 static int place_added(token_reader *r, const char *text, size_t length, int32_t id, int special) {
@@ -233,7 +233,7 @@ static int read_added_tokens(token_reader *r, const json_value *added) {
   return ok;
 }
 
-/* ---- all of it -------------------------------------------------------------------------------------------------- */
+/* ---- all of it ---- */
 
 /* Members that change what BPE does and that byte-level files leave off. */
 static int check_options(token_reader *r, const json_value *model) {

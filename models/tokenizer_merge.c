@@ -6,7 +6,7 @@
 
 #include "tokenizer_train.h"
 
-/* ---- the queue: a heap ------------------------------------------------------------------------------------------ */
+/* ---- the queue: a heap ---- */
 
 static int comes_first(const train_state *s, queue_entry a, queue_entry b) {
   const train_pair *p = &s->pairs[a.pair], *q = &s->pairs[b.pair];
@@ -39,7 +39,7 @@ static void queue_sink(train_state *s, queue_entry e) {
   if (s->queued) s->queue[i] = e;
 }
 
-/* ---- pairs ------------------------------------------------------------------------------------------------------ */
+/* ---- pairs ---- */
 
 static train_pair *pair_of(train_state *s, int32_t left, int32_t right) {
   int64_t at = pair_map_get(&s->index, pair_key(left, right));
@@ -98,7 +98,7 @@ static void fewer_of(train_state *s, int32_t left, int32_t right, int32_t word) 
   if (at >= 0) s->pairs[at].count -= s->words[word].count;
 }
 
-/* ---- the interface ---------------------------------------------------------------------------------------------- */
+/* ---- the interface ---- */
 
 int train_begin(train_state *s) {
   for (size_t w = 0; w < s->n_words; w++) {

@@ -16,7 +16,7 @@ typedef struct {
   int special;
 } token;
 
-/* ---- tokens that are found in the text before anything else ---------------------------------------------------- */
+/* ---- tokens that are found in the text before anything else ---- */
 
 typedef struct {
   const char *text;
@@ -46,7 +46,7 @@ typedef struct {
 } added_walk;
 int added_next(const added_set *s, added_walk *w, const char **plain, const char **plain_end, int32_t *id);
 
-/* ---- words ------------------------------------------------------------------------------------------------------ */
+/* ---- words ---- */
 
 typedef struct {
   int prefix_space; /* puts a space before a piece that has none   */
@@ -67,7 +67,7 @@ typedef struct {
 int split_words(splitter *s, const char *text, size_t bytes); /* 0: no memory, no patience, or put said so */
 int64_t split_patience(size_t bytes);                         /* far more than an honest pattern needs */
 
-/* ---- the whole -------------------------------------------------------------------------------------------------- */
+/* ---- the whole ---- */
 
 struct tokenizer {
   char *json; /* as it was read or made, for tokenizer_save */

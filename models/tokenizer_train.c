@@ -20,7 +20,7 @@ struct tokenizer_trainer {
   size_t n_words, room, bytes;
 };
 
-/* ---- counting --------------------------------------------------------------------------------------------------- */
+/* ---- counting ---- */
 
 tokenizer_trainer *tokenizer_trainer_new(void) {
   tokenizer_trainer *r = calloc(1, sizeof *r);
@@ -78,7 +78,7 @@ int tokenizer_trainer_add(tokenizer_trainer *r, const char *text, size_t bytes) 
 
 int64_t tokenizer_trainer_words(const tokenizer_trainer *r) { return (int64_t)r->n_words; }
 
-/* ---- tokens ----------------------------------------------------------------------------------------------------- */
+/* ---- tokens ---- */
 
 typedef struct {
   arena strings;
@@ -139,7 +139,7 @@ static void end_vocabulary(vocabulary *v) {
   free(v->merges);
 }
 
-/* ---- training --------------------------------------------------------------------------------------------------- */
+/* ---- training ---- */
 
 /* The words as the ids of their bytes. */
 static int begin_state(const tokenizer_trainer *r, const vocabulary *v, train_state *s) {

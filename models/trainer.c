@@ -6,7 +6,7 @@
 
 static int fail(char *err, size_t n) { return snprintf(err, n, "%s", ambi_error()), 0; }
 
-/* ---- making ----------------------------------------------------------------------------------------- */
+/* ---- making ---- */
 
 /* Forward, the loss, and backward from it. */
 static int write_tape(trainer *r, char *err, size_t n) {
@@ -63,7 +63,7 @@ void trainer_destroy(trainer *r) {
   *r = (trainer){0};
 }
 
-/* ---- running ---------------------------------------------------------------------------------------- */
+/* ---- running ---- */
 
 static ambi_status run_all(const trainer *r) {
   ambi_status s = tape_run(r->t, r->m->stream);

@@ -38,7 +38,7 @@ static int failed(const loop *l, const char *why) { return snprintf(l->err, l->n
 static double elapsed(const loop *l) { return l->before + run_seconds() - l->began; }
 static int64_t step_tokens(const loop *l) { return l->o.batch * l->o.length * l->o.parts; }
 
-/* ---- a step ------------------------------------------------------------------------------------------ */
+/* ---- a step ---- */
 
 static void fill_batch(loop *l, int64_t part) {
   const training_options *o = &l->o;
@@ -108,7 +108,7 @@ static int look_at(loop *l, double v[NUMBERS]) {
   return 1;
 }
 
-/* ---- every so often ----------------------------------------------------------------------------------- */
+/* ---- every so often ---- */
 
 static int evaluate(loop *l) {
   const training_options *o = &l->o;
@@ -172,7 +172,7 @@ static int64_t room_to_speak(const loop *l) {
   return (prompted > 0 ? prompted : 1) + l->o.sample_tokens;
 }
 
-/* ---- the run ------------------------------------------------------------------------------------------ */
+/* ---- the run ---- */
 
 static int prepare(loop *l, const char *from) {
   const training_options *o = &l->o;

@@ -56,7 +56,7 @@ typedef struct {
 /* from: a checkpoint's folder to go on from, whose parameters m has already; NULL: begin. */
 int training_run(const training *t, const char *from, training_result *result, char *err, size_t n);
 
-/* ---- options in a file ------------------------------------------------------------------------------- */
+/* ---- options in a file ---- */
 char *training_options_text(const training_options *o); /* JSON, malloc'd; NULL: no memory */
 /* What the file of a checkpoint or a run says; o keeps the rest. */
 int training_options_read(const char *path, training_options *o, char *err, size_t n);

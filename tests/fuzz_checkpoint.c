@@ -40,7 +40,7 @@ static const char *path_of(int which) {
   return path;
 }
 
-/* ---- a run to begin with --------------------------------------------------------------------------------- */
+/* ---- a run to begin with ---- */
 
 static void write_original(model *m, const trainer *r) {
   char err[300] = "", name[PATH];
@@ -57,7 +57,7 @@ static void write_original(model *m, const trainer *r) {
   }
 }
 
-/* ---- changed bytes ------------------------------------------------------------------------------------------- */
+/* ---- changed bytes ---- */
 
 static const char *const pieces[] = {"0",     "-1", "9223372036854775807", "[", "]", "{", "}", "\"", "null",
                                      "1e300", "F16"};
@@ -94,7 +94,7 @@ static void restore(int which) {
     stop(path_of(which), "cannot be written");
 }
 
-/* ---- reading --------------------------------------------------------------------------------------------------- */
+/* ---- reading ---- */
 
 /* As train.c does; 1 when everything was accepted. */
 static int resume(model *m, trainer *r, char *err, size_t n) {

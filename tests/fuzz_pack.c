@@ -47,8 +47,7 @@ static uint32_t hostile(void) {
   return below(2) ? edges[below(sizeof edges / sizeof *edges)] : chance() << below(3);
 }
 
-/* ---- a call that is nearly right: sizes of the params, regions one after another
- * --------------------------------------- */
+/* ---- a call that is nearly right: sizes of the params, regions one after another ---- */
 static void put_params(word *w) {
   uint32_t rows = below(5), cols = 1 + below(20);
   for (int i = 0; i < MOST_PARAMS_WORDS; i++) w[i].u = 1 + below(6);

@@ -24,7 +24,7 @@ enum { MOST_BYTES = 1 << 20, MOST_ELEMENTS = 1 << 14, MOST_FLOPS = 1 << 20, HANG
 
 static uint64_t tried, planned, ran;
 
-/* ---- dice ------------------------------------------------------------------------------------------------- */
+/* ---- dice ---- */
 typedef struct {
   const uint8_t *p;
   size_t left;
@@ -72,7 +72,7 @@ static ambi_tensor *some_tensor(dice *d, ambi_op *op) {
 
 static bool sane(const ambi_tensor *t) { return t->ndim >= 0 && t->ndim <= AMBI_MAX_DIMS; }
 
-/* ---- edits that keep an op consistent ------------------------------------------------------------------------ */
+/* ---- edits that keep an op consistent ---- */
 static void make_dense(ambi_tensor *t) {
   if (sane(t))
     *t = ambi_dense(t->dtype, t->ndim,
@@ -153,7 +153,7 @@ static void set_attribute(dice *d, ambi_op *op) {
          a->type == AMBI_ATTR_F64 ? sizeof real : sizeof whole);
 }
 
-/* ---- edits that do not ---------------------------------------------------------------------------------------- */
+/* ---- edits that do not ---- */
 static void odd_extent(dice *d, ambi_op *op) { any_tensor(d, op)->shape[roll(d, AMBI_MAX_DIMS)] = odd_number(d); }
 static void odd_stride(dice *d, ambi_op *op) { any_tensor(d, op)->stride[roll(d, AMBI_MAX_DIMS)] = odd_number(d); }
 static void odd_rank(dice *d, ambi_op *op) { any_tensor(d, op)->ndim = (int32_t)roll(d, 12) - 1; }
@@ -174,7 +174,7 @@ static edit *const consistent[] = {rename_extent,     rename_extent,  rename_ext
                                    describe_gradient, want_some,      accumulate_some, turn_around,       drop_slot};
 static edit *const inconsistent[] = {odd_extent, odd_stride, odd_rank, odd_dtype, odd_kind, odd_bits, odd_tensor};
 
-/* ---- one op ---------------------------------------------------------------------------------------------------- */
+/* ---- one op ---- */
 enum { DEVICES = 3 };
 static ambi_device *devices[DEVICES];
 

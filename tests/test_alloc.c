@@ -10,7 +10,7 @@
 #include "test.h"
 #include "work.h"
 
-/* ---- the allocator that fails on demand ------------------------------------------------------------------ */
+/* ---- the allocator that fails on demand ---- */
 static long countdown = -1; /* the call that fails; negative: none */
 static long live, calls;
 
@@ -49,7 +49,7 @@ int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void
   return refuse() ? EAGAIN : __real_pthread_create(t, a, f, c);
 }
 
-/* ---- what may fail ---------------------------------------------------------------------------------------- */
+/* ---- what may fail ---- */
 static ambi_device *cpu, *ref;
 static const ambi_op *the_op;
 

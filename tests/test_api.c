@@ -8,7 +8,7 @@
 
 static ambi_device *cpu, *ref;
 
-/* ---- names and tensors ------------------------------------------------------------------------------ */
+/* ---- names and tensors ---- */
 static void test_names(void) {
   CHECK(ambi_version() == AMBI_VERSION, "version %u", ambi_version());
   CHECK(ambi_error() != NULL && strlen(ambi_error()) > 0, "no error is a sentence too");
@@ -85,7 +85,7 @@ static void test_split(void) {
   CHECK(ambi_split(&packed, 0, 1, NULL).dtype == AMBI_NONE, "an offset past 64 bits");
 }
 
-/* ---- devices, memory, streams ------------------------------------------------------------------------ */
+/* ---- devices, memory, streams ---- */
 static void test_devices(void) {
   ambi_device_info info;
   CHECK_OK(ambi_device_get_info(cpu, &info));
@@ -147,7 +147,7 @@ static void test_memory(ambi_device *dev) {
   ambi_stream_destroy(stream);
 }
 
-/* ---- NULL wherever a pointer is expected ---------------------------------------------------------------- */
+/* ---- NULL wherever a pointer is expected ---- */
 static void test_null(void) {
   ambi_device *dev = cpu;
   ambi_stream *stream;
@@ -193,7 +193,7 @@ static void test_null(void) {
   ambi_plan_destroy(NULL);
 }
 
-/* ---- reflection ------------------------------------------------------------------------------------------ */
+/* ---- reflection ---- */
 static void check_slots(const ambi_op_info *op) {
   int seen_output = 0;
   for (int s = 0; s < op->slots; s++) {
@@ -304,7 +304,7 @@ static void test_kernels(ambi_device *dev) {
   }
 }
 
-/* ---- plans --------------------------------------------------------------------------------------------- */
+/* ---- plans ---- */
 static void check_plan(ambi_device *dev, const ambi_op *op, const char *text) {
   const ambi_op_info *info = ambi_op_get_info(op->kind);
   work w;

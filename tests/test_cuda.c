@@ -21,8 +21,7 @@ static ambi_op silu(int64_t n) {
   return op;
 }
 
-/* ---- a device -----------------------------------------------------------------------------------------------------
- */
+/* ---- a device ---- */
 typedef struct {
   ambi_device *dev;
   ambi_stream *stream;
@@ -61,8 +60,7 @@ static void read_y(const rig *r, float *y) {
         ambi_error());
 }
 
-/* ---- libraries ------------------------------------------------------------------------------------------------------
- */
+/* ---- libraries ---- */
 static void test_libraries(void) {
   ambi_device *dev;
   ambi_device_info info;
@@ -185,7 +183,7 @@ static void test_cache_folder(void) {
   free(xdg);
 }
 
-/* ---- faults ------------------------------------------------------------------------------------------------------ */
+/* ---- faults ---- */
 static void test_faults(void) {
   rig r;
   ambi_buf b;
@@ -252,7 +250,7 @@ static void test_old_gpu(void) {
   unsetenv("FAKECUDA_CAPABILITY");
 }
 
-/* ---- graphs ------------------------------------------------------------------------------------------ */
+/* ---- graphs ---- */
 static void test_graph(void) {
   rig r;
   float direct[N], replayed[N];

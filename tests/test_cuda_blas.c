@@ -25,8 +25,7 @@ static ambi_tensor matrix(layout how, int64_t rows, int64_t cols) {
   return t;
 }
 
-/* ---- a device, its memory and the stand-in -------------------------------------------------------------------------
- */
+/* ---- a device, its memory and the stand-in ---- */
 static ambi_device *dev;
 static ambi_stream *stream;
 static ambi_buf memory[AMBI_SLOTS], workspace;
@@ -56,7 +55,7 @@ static void close_all(void) {
   CHECK(blas_live() == 0, "%d objects of cuBLASLt are left", blas_live());
 }
 
-/* ---- one product ------------------------------------------------------------------------------------------------- */
+/* ---- one product ---- */
 typedef struct {
   int64_t M, N, K;
   int c; /* Y, DX or DW: the slot that is written */
@@ -166,8 +165,7 @@ static void run(const trial *t, bool by_blas) {
   ambi_plan_destroy(plan);
 }
 
-/* ---- many -----------------------------------------------------------------------------------------------------------
- */
+/* ---- many ---- */
 /* Every layout, in turn spread out, which is not for cuBLASLt; nor is a bias across columns. */
 static void test_layouts(int c) {
   for (int i = 0; i < LAYOUTS * LAYOUTS * LAYOUTS; i++)
@@ -197,7 +195,7 @@ static void test_misaligned(void) {
     }
 }
 
-/* ---- db in the epilogue of dW ------------------------------------------------------------------------------------ */
+/* ---- db in the epilogue of dW ---- */
 /* In every layout of dy, x and dW that cuBLASLt takes: as A's sums or as B's. */
 static void test_db_layouts(void) {
   for (int i = 0; i < LAYOUTS * LAYOUTS * LAYOUTS; i++) {

@@ -22,7 +22,7 @@ static ambi_op silu(int64_t n) {
   return op;
 }
 
-/* ---- cache ------------------------------------------------------------------------------------------------------- */
+/* ---- cache ---- */
 /* Calls f on every file of the cache; how many there are. */
 static int each_file(void (*f)(const char *path)) {
   char path[400];
@@ -123,8 +123,7 @@ static void test_threads(void) {
   ambi_device_close(dev);
 }
 
-/* ---- files that are not the cache's own
- * ------------------------------------------------------------------------------ */
+/* ---- files that are not the cache's own ---- */
 static void let_others_write(const char *path) { CHECK(chmod(path, 0666) == 0, "chmod"); }
 static void make_pipe(const char *path) { CHECK(unlink(path) == 0 && mkfifo(path, 0600) == 0, "a pipe"); }
 static void make_folder(const char *path) { CHECK(unlink(path) == 0 && mkdir(path, 0700) == 0, "a folder"); }
@@ -231,8 +230,7 @@ static void test_no_compiler(void) {
   setenv("AMBI_CUDA_LIBRARIES", LIBRARIES "/libraries", 1);
 }
 
-/* ---- processes ------------------------------------------------------------------------------------------------------
- */
+/* ---- processes ---- */
 /* This program again, PROCESSES times at once, each making one plan in the same folder. */
 static void test_processes(char *self) {
   enum { PROCESSES = 4 };

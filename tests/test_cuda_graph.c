@@ -12,8 +12,7 @@
 enum { ROWS = 37, IN = 96, OUT = 130, STEPS = 6, MAX_RUNS = 8 };
 enum { W = IN * OUT }; /* elements: enough for a text of its own */
 
-/* ---- buffers: everything in one allocation, by name
- * ------------------------------------------------------------------ */
+/* ---- buffers: everything in one allocation, by name ---- */
 typedef enum {
   X,
   TARGET,
@@ -59,8 +58,7 @@ static uint64_t place_at(place p) {
   return at;
 }
 
-/* ---- the step
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- the step ---- */
 typedef struct {
   ambi_plan *plan;
   int8_t at[AMBI_SLOTS]; /* the place of each slot, -1: none */
@@ -170,8 +168,7 @@ static ambi_status step(const trainer *t) {
   return s == AMBI_OK ? run_some(t, ASIDE, t->runs, t->stream) : s;
 }
 
-/* ---- runs
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- runs ---- */
 /* Everything 0, but for data, target and weights. */
 static void reset(const trainer *t, unsigned char *all) {
   static const place filled[] = {X, TARGET, WEIGHT, BIAS};

@@ -12,8 +12,7 @@
 enum { N = 1000 };
 static char cache[64] = "/tmp/ambi-cache-XXXXXX";
 
-/* ---- the driver, as a program beside ambi would call it -------------------------------------------------------------
- */
+/* ---- the driver, as a program beside ambi would call it ---- */
 /* clang-format off */
 #define DRIVER(F)                                                       \
   F(cuInit, (unsigned))                                                 \
@@ -54,8 +53,7 @@ static void *current(void) {
   return c;
 }
 
-/* ---- a device with one plan -----------------------------------------------------------------------------------------
- */
+/* ---- a device with one plan ---- */
 typedef struct {
   ambi_device *dev;
   ambi_stream *stream;
@@ -101,8 +99,7 @@ static void clear(const rig *r, ambi_buf b) {
   CHECK_OK(ambi_upload(r->stream, b, zero, sizeof zero));
 }
 
-/* ---- events --------------------------------------------------------------------------------------------------------
- */
+/* ---- events ---- */
 static void fail_in(const char *call) { setenv("FAKECUDA_FAIL", call, 1); }
 
 static void test_events(void) {
@@ -136,8 +133,7 @@ static void test_events(void) {
   CHECK(fakecuda_live(NULL) == 0, "%ld objects are left", fakecuda_live(NULL));
 }
 
-/* ---- two streams, one graph -----------------------------------------------------------------------------------------
- */
+/* ---- two streams, one graph ---- */
 typedef struct {
   rig r;
   ambi_stream *side;
@@ -221,8 +217,7 @@ static void test_isolation(void) {
   pair_close(&p);
 }
 
-/* ---- adopted contexts and streams -----------------------------------------------------------------------------------
- */
+/* ---- adopted contexts and streams ---- */
 /* Everything a program does with a device; `found` is current all the time. */
 static void use_all(rig *r, void *context, void *stream, void *found) {
   ambi_event *e = NULL;
@@ -356,8 +351,7 @@ static void test_other_device(void) {
   unsetenv("FAKECUDA_DEVICES");
 }
 
-/* ---- a process forked from one that uses CUDA
- * ------------------------------------------------------------------------ */
+/* ---- a process forked from one that uses CUDA ---- */
 static void in_child(rig *r) {
   ambi_device *dev;
   CHECK_STATUS(apply(r, r->stream, r->x, r->y), AMBI_NO_DEVICE, "forked");

@@ -9,7 +9,7 @@
 
 static char err[300];
 
-/* ---- choosing tokens ------------------------------------------------------------------------------------------- */
+/* ---- choosing tokens ---- */
 
 /* How often each of four tokens is chosen, of 20,000. */
 static void choose(const sample_options *o, const int32_t *seen, int64_t seen_count, int count[4]) {
@@ -48,7 +48,7 @@ static void test_sample(void) {
   }
 }
 
-/* ---- batches ----------------------------------------------------------------------------------------------------- */
+/* ---- batches ---- */
 
 /* Every byte of the text tells where it is from: rows for training never hold one that is for validation. */
 static void check_rows(dataset *d, int64_t length) {

@@ -21,14 +21,14 @@
 static int checked, failed;
 static bool quick;
 
-/* ---- the kernels ---------------------------------------------------------------------------------------------- */
+/* ---- the kernels ---- */
 #define KERNELS_OF(name) {#name, &gemm_##name##_f32, &gemm_##name##_f64},
 static const struct {
   const char *name;
   const gemm_isa *f32, *f64;
 } kernels[] = {AMBI_ISAS(KERNELS_OF)};
 
-/* ---- elements of any dtype ------------------------------------------------------------------------------------- */
+/* ---- elements of any dtype ---- */
 static double get(ambi_dtype t, const void *p, int64_t i) {
   if (t == AMBI_F64) return ((const double *)p)[i];
   if (t == AMBI_F32) return (double)((const float *)p)[i];
@@ -66,7 +66,7 @@ static void *filled(ambi_dtype t, int64_t n) {
 
 enum { BY_COLUMNS_A = 1, BY_COLUMNS_B = 2, BY_COLUMNS_C = 4, GAPS = 8, NESTED_M = 16, NESTED_K = 32, TIGHT = 64 };
 
-/* ---- one case --------------------------------------------------------------------------------------------------- */
+/* ---- one case ---- */
 typedef struct {
   const char *isa;
   const gemm_isa *kernel;
@@ -179,7 +179,7 @@ static void check(const test *t, pool *const *pools, int npools) {
   free(old), free(first), free(workspace);
 }
 
-/* ---- all cases of one kernel ------------------------------------------------------------------------------------ */
+/* ---- all cases of one kernel ---- */
 static const int64_t sizes[][3] = {{0, 3, 5},      {3, 0, 5},     {3, 5, 0},    {1, 1, 1},    {1, 37, 65},
                                    {37, 1, 65},    {2, 300, 17},  {8, 70, 530}, {9, 33, 31},  {13, 31, 33},
                                    {12, 32, 64},   {33, 65, 1},   {40, 40, 2},  {7, 48, 900}, {29, 67, 385},
@@ -232,7 +232,7 @@ static void check_infinity(test t, ambi_dtype dtype, pool *p) {
     }
 }
 
-/* ---- timing ------------------------------------------------------------------------------------------------------ */
+/* ---- timing ---- */
 static double now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
@@ -324,8 +324,7 @@ static void time_all(test t, isa best, pool *p) {
   }
 }
 
-/* ---- everything ---------------------------------------------------------------------------------------------------
- */
+/* ---- everything ---- */
 static void check_isa(isa i, pool *const *pools) {
   test t = {.isa = kernels[i].name, .kernel = kernels[i].f32};
   int before = checked;

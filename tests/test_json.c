@@ -18,7 +18,7 @@ static void expect(int ok, const char *what, const char *detail) {
   }
 }
 
-/* ---- JSON: refused ----------------------------------------------------------------------------------- */
+/* ---- JSON: refused ---- */
 
 static const struct {
   const char *text;
@@ -121,7 +121,7 @@ static void test_limits(void) {
   expect(!json_parse("1\0", 2, err, sizeof err), "a NUL after the value", "was accepted");
 }
 
-/* ---- JSON: read -------------------------------------------------------------------------------------- */
+/* ---- JSON: read ---- */
 
 static void test_numbers(void) {
   static const struct {
@@ -194,7 +194,7 @@ static void test_tree(void) {
   json_free(d);
 }
 
-/* ---- safetensors --------------------------------------------------------------------------------------- */
+/* ---- safetensors ---- */
 
 /* A file image of that header and `data` zero bytes; the caller frees it. */
 static unsigned char *image(const char *header, size_t data, size_t *size) {

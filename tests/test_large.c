@@ -113,7 +113,7 @@ static double rounding(double want, double u) { return value_ulp(AMBI_BF16, want
 
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 
-/* ---- pointwise -------------------------------------------------------------------------------------------- */
+/* ---- pointwise ---- */
 static void large_unary(void) {
   int64_t n = edge + 12345, at[PLACES];
   uint16_t *x = pattern(n, 0), *y = malloc((size_t)n * sizeof *y);
@@ -177,7 +177,7 @@ static void large_unary_backward(void) {
   free(x), free(dy);
 }
 
-/* ---- rows ------------------------------------------------------------------------------------------------- */
+/* ---- rows ---- */
 static double rstd_of(int64_t row, int64_t cols) {
   double squares = 0;
   for (int64_t i = 0; i < cols; i++) squares += value_at(row * cols + i) * value_at(row * cols + i);
@@ -294,7 +294,7 @@ static void large_embedding(void) {
   free(w), free(y), free(tokens);
 }
 
-/* ---- matrices and sequences ----------------------------------------------------------------------------------- */
+/* ---- matrices and sequences ---- */
 static void large_linear(void) {
   enum { K = 8, N = 8 };
   int64_t m = edge / K + 3, n = m * K, at[PLACES];
@@ -393,7 +393,7 @@ static void large_scan(void) {
   free(u), free(delta), free(b), free(c);
 }
 
-/* ---- one sum over everything ---------------------------------------------------------------------------------- */
+/* ---- one sum over everything ---- */
 static void large_grad_norm(void) {
   int64_t periods = edge / PERIOD + 1, n = periods * PERIOD;
   uint16_t *g = pattern(n, 0);

@@ -75,7 +75,7 @@ static bool is_nan(const float *d) {
   return true;
 }
 
-/* ---- what is promised --------------------------------------------------------------------------------- */
+/* ---- what is promised ---- */
 static void ignored_rows(ambi_device *dev, const slots *s) {
   values v = {.target = {2, -7, 4, 3}};
   memcpy(v.logits, plain, sizeof plain);

@@ -49,8 +49,7 @@ typedef double truth;
 typedef long double truth;
 #endif
 
-/* ---- the truth: value, derivative, and the largest term of the derivative where its terms cancel -------------------
- */
+/* ---- the truth: value, derivative, and the largest term of the derivative where its terms cancel ---- */
 
 #define PI 3.14159265358979323846264338327950288L
 #define GELU_P \
@@ -113,8 +112,7 @@ static truth larger(truth p, truth q) { return fmax(fabs(p), fabs(q)); }
 TRUTHS(T)
 #undef T
 
-/* ---- loops over arrays, one per function ----------------------------------------------------------------------------
- */
+/* ---- loops over arrays, one per function ---- */
 
 enum { BLOCK = 1024 };
 typedef void loop(const real *x, const real *dy, real *y, real a, real b);
@@ -154,8 +152,7 @@ static const row rows[] = {
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
-/* ---- ulps -----------------------------------------------------------------------------------------------------------
- */
+/* ---- ulps ---- */
 
 typedef struct {
   const char *name;
@@ -191,8 +188,7 @@ static truth rounded(truth v, const format *f) {
   return fabs(r) >= ldexp((truth)1, f->top) ? copysign((truth)INFINITY, v) : r;
 }
 
-/* ---- checks ---------------------------------------------------------------------------------------------------------
- */
+/* ---- checks ---- */
 
 static int passed, failed;
 static void check(int good, const char *what, const char *function, double x, double got, double expected) {
@@ -273,8 +269,7 @@ static void sweep_half(const row *r, const format *f) {
 }
 #endif
 
-/* ---- exact values: limits, kinks, zeros; dy = 1 ---------------------------------------------------------------------
- */
+/* ---- exact values: limits, kinks, zeros; dy = 1 ---- */
 
 #define INF INFINITY
 static const struct {
@@ -395,8 +390,7 @@ static void check_exact(const row *r, int half) {
   }
 }
 
-/* ---- speed ----------------------------------------------------------------------------------------------------------
- */
+/* ---- speed ---- */
 
 static double now(void) {
   struct timespec t;

@@ -16,7 +16,7 @@ static ambi_device *cpu, *ref;
 
 enum { WORDS = 5 }; /* at most four words of a sentence, and NULL */
 
-/* ---- devices ------------------------------------------------------------------------------------------- */
+/* ---- devices ---- */
 static const struct {
   const char *name;
   ambi_device_options o;
@@ -57,7 +57,7 @@ static void test_devices(void) {
   CHECK(b.data == NULL, "what was not allocated is NULL");
 }
 
-/* ---- planning: the text of a case, the pass, what is to be said ------------------------------------------ */
+/* ---- planning: the text of a case, the pass, what is to be said ---- */
 static const struct {
   const char *text;
   ambi_pass pass;
@@ -179,7 +179,7 @@ static void test_plans(ambi_device *dev) {
   }
 }
 
-/* ---- planning: one mistake in one slot, on every slot of every op ------------------------------------------ */
+/* ---- planning: one mistake in one slot, on every slot of every op ---- */
 static const int64_t huge = INT64_C(1) << 62;
 
 static void bad_dtype(ambi_tensor *t) { t->dtype = (ambi_dtype)99; }
@@ -303,7 +303,7 @@ static void break_attributes(ambi_device *dev, const ambi_op *good, const char *
     }
 }
 
-/* ---- running: one mistake among the buffers, on every slot of every op ------------------------------------- */
+/* ---- running: one mistake among the buffers, on every slot of every op ---- */
 static bool named_in_place(const ambi_op_info *info, int out, int in) {
   for (const int8_t(*p)[2] = info->in_place; p && (*p)[0] >= 0; p++)
     if ((*p)[0] == out && (*p)[1] == in) return true;
@@ -412,7 +412,7 @@ static void test_every_op(ambi_device *dev, ambi_stream *foreign) {
   }
 }
 
-/* ---- what must not be refused -------------------------------------------------------------------------------- */
+/* ---- what must not be refused ---- */
 /* Both halves of a packed (M, 2D) buffer, in and out: interleaved, but not overlapping. */
 static void test_packed_halves(ambi_device *dev) {
   ambi_op op = {.kind = AMBI_GATED};

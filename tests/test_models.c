@@ -19,7 +19,7 @@ static const char *const names[MODELS] = {"mamba", "mamba2", "llama", "hybrid"};
 static ambi_device *devices[3]; /* [threads] */
 static char err[600];
 
-/* ---- small models ----------------------------------------------------------------------------------------- */
+/* ---- small models ---- */
 
 static model_config config_of(int kind, int64_t width) {
   model_config c = config_usual(kind == HYBRID ? LAYER_MAMBA : (layer_kind)kind, width, kind == HYBRID ? 3 : 2, VOCAB);
@@ -94,7 +94,7 @@ static int learn(const run_spec *s, double *losses) {
   return ok;
 }
 
-/* ---- learning ------------------------------------------------------------------------------------------------ */
+/* ---- learning ---- */
 
 static void test_overfit(void) {
   for (int k = 0; k < MODELS; k++) {
@@ -177,7 +177,7 @@ static void test_parts(void) {
   }
 }
 
-/* ---- generating ---------------------------------------------------------------------------------------------- */
+/* ---- generating ---- */
 
 /* Logits of every token, (batch length, vocabulary). */
 static int all_logits(model *m, int64_t batch, int64_t length, const int32_t *tokens, double *logits) {
@@ -309,7 +309,7 @@ static void test_short_generate(void) {
   }
 }
 
-/* ---- checkpoints ------------------------------------------------------------------------------------------------ */
+/* ---- checkpoints ---- */
 
 static char folder[] = "/tmp/ambi-test-models-XXXXXX";
 
@@ -369,8 +369,7 @@ static void test_checkpoints(void) {
   }
 }
 
-/* ---- numbers that are none -----------------------------------------------------------------------------------------
- */
+/* ---- numbers that are none ---- */
 
 /* One number of a parameter. */
 static int spoil(model *m, const param *p, double v, double *was) {
@@ -476,8 +475,7 @@ static void test_advice(void) {
   tokenizer_free(t);
 }
 
-/* ---- what cannot be
- * -------------------------------------------------------------------------------------------------- */
+/* ---- what cannot be ---- */
 
 static void test_refused(void) {
   model m;

@@ -34,8 +34,7 @@ static const char *const saved[] = {
 static cuda_api real;
 static int compiled;
 
-/* ---- a driver that does nothing -------------------------------------------------------------------------------------
- */
+/* ---- a driver that does nothing ---- */
 static int fake_push(void *context) { return (void)context, 0; }
 static int fake_pop(void **context) { return (void)context, 0; }
 static int fake_load(void **module, const void *code) { return (void)code, *module = module, 0; }
@@ -75,7 +74,7 @@ static void open_device(cuda_device *d, ambi_device *dev, int arch) {
   *dev = (ambi_device){.be = &cuda_backend, .name = "cuda", .impl = d};
 }
 
-/* ---- plans ------------------------------------------------------------------------------------------------------- */
+/* ---- plans ---- */
 static void plan(ambi_device *dev, const char *text, const ambi_op *op, bool print) {
   ambi_plan *made = NULL;
   ambi_status s = ambi_plan_create(dev, op, &made);

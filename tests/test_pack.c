@@ -30,8 +30,7 @@ static void quiet(void *context, const char *check, int passed, const char *sent
   (void)context, (void)check, (void)passed, (void)sentence;
 }
 
-/* ---- afterwards
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- afterwards ---- */
 static void still_well(const char *after) {
   ambi_pack_kernel *k = NULL;
   for (int r = AMBI_PACK_OUT; r <= AMBI_PACK_SCRATCH; r++)
@@ -43,8 +42,7 @@ static void still_well(const char *after) {
   ambi_pack_kernel_close(k);
 }
 
-/* ---- packs
- * ------------------------------------------------------------------------------------------------------------------ */
+/* ---- packs ---- */
 static const char *path_of(const char *name) {
   static char path[256];
   snprintf(path, sizeof path, "%s/%s", root, name);
@@ -91,8 +89,7 @@ static ambi_status open_and_run(const char *name, uint32_t ticks) {
   return s;
 }
 
-/* ---- modules that mean harm
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- modules that mean harm ---- */
 #define MEMORY "(memory (export \"memory\") 1) "
 
 static const struct {
@@ -176,8 +173,7 @@ static void test_types(void) {
   }
 }
 
-/* ---- files that were damaged
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- files that were damaged ---- */
 static void cut_half(char *data, size_t *bytes) { (void)data, *bytes /= 2; }
 static void flip_middle(char *data, size_t *bytes) { data[*bytes / 2] ^= 4; }
 static void empty(char *data, size_t *bytes) { (void)data, *bytes = 0; }
@@ -230,8 +226,7 @@ static void test_signed_damage(void) {
   still_well("signed damage");
 }
 
-/* ---- signatures and keys
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- signatures and keys ---- */
 static void test_keys(void) {
   size_t bytes = 0;
   char from[512], to[512], err[200];
@@ -337,9 +332,7 @@ static void test_fallbacks(void) {
   still_well("fallbacks");
 }
 
-/* ---- versions
- * --------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- versions ---- */
 static ambi_status activate(ambi_pack_host *h, const char *name) {
   ambi_pack *p = NULL;
   ambi_status s = ambi_pack_open(h, path_of(name), &p);
@@ -379,9 +372,7 @@ static void test_replay(void) {
   still_well("a replayed version");
 }
 
-/* ---- manifests
- * ----------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- manifests ---- */
 static ambi_status open_manifest(const char *text, size_t bytes) {
   char path[512], err[200], hex[65];
   folder_make(path_of("manifest"), err, sizeof err);
@@ -459,8 +450,7 @@ static void test_many_kernels(void) {
   still_well("a million kernels");
 }
 
-/* ---- files that are none, and libraries that are missing
- * ---------------------------------------------------------------------------------- */
+/* ---- files that are none, and libraries that are missing ---- */
 static void test_odd_files(void) {
   size_t bytes = 0;
   char path[512];
@@ -494,9 +484,7 @@ static void test_missing_runtime(void) {
   unsetenv("AMBI_SODIUM");
 }
 
-/* ---- all of it
- * ---------------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- all of it ---- */
 static bool begin(void) {
   char path[512];
   good_folder = getenv("AMBI_PACK_TEST");

@@ -16,8 +16,7 @@ static void quiet(void *context, const char *check, int passed, const char *sent
   (void)context, (void)check, (void)passed, (void)sentence;
 }
 
-/* ---- calls
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- calls ---- */
 /* kernel_forward(at) or another export of one or two numbers; -1: it trapped */
 static int32_t call(const wasmtime_extern *f, uint32_t a, uint32_t b) {
   wasmtime_value v[2] = {{.i32 = (int32_t)a}, {.i32 = (int32_t)b}};
@@ -37,8 +36,7 @@ static int32_t forward(const uint32_t d[10]) {
   return call(&in->forward, base, 0);
 }
 
-/* ---- swiglu: every way to be wrong
- * ---------------------------------------------------------------------------------------- */
+/* ---- swiglu: every way to be wrong ---- */
 enum { A, A_SIZE, B, B_SIZE, OUT, OUT_SIZE, SCRATCH, SCRATCH_SIZE, PARAMS, PARAMS_SIZE };
 
 /* 3 rows of 5: a, b, out and params one after another */
@@ -142,8 +140,7 @@ static void right_answer(void) {
   CHECK(same, "with beta 0, the gate is half of itself");
 }
 
-/* ---- the other exports
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- the other exports ---- */
 static void information(const char *id, const wasmtime_extern *info) {
   const uint32_t at = base + 512;
   memset(memory + at, 0xee, 24);
@@ -183,8 +180,7 @@ static void shorter_init(const wasmtime_extern *init) {
   CHECK(first > 0, "the fourth word of earlier params is kept: %g", (double)first);
 }
 
-/* ---- random descriptors
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- random descriptors ---- */
 static uint64_t state = 1;
 static uint32_t chance(void) {
   state = state * 6364136223846793005U + 1442695040888963407U;
@@ -209,9 +205,7 @@ static void random_calls(const char *id) {
   CHECK(!odd && codes[6] == 0, "%s: random descriptors: a trap or an internal error", id);
 }
 
-/* ---- all kernels
- * --------------------------------------------------------------------------------------------------------------------
- */
+/* ---- all kernels ---- */
 /* A fresh instance with pages of ours, and three exports more than a host needs. */
 static bool begin(ambi_pack_kernel *k, wasmtime_extern others[3]) {
   static const char *const names[] = {"kernel_init", "kernel_info", "kernel_cleanup"};

@@ -23,7 +23,7 @@ static char *in_root(const char *name) {
   return path;
 }
 
-/* ---- commands: their status, and what they print on stderr ------------------------------------------------------ */
+/* ---- commands: their status, and what they print on stderr ---- */
 typedef int subcommand(int argc, char **argv);
 enum { MOST_ARGUMENTS = 20, MOST_SAID = 4096 };
 static char said[MOST_SAID];
@@ -63,7 +63,7 @@ static int run_command(subcommand *c, char *const *arguments) {
     CHECK(got == (rc) && strstr(said, word), "status %d, expected %d, with '%s': %s", got, rc, word, said); \
   } while (0)
 
-/* ---- a pack of k, which does nothing, and of one that falls back to it ------------------------------------------ */
+/* ---- a pack of k, which does nothing, and of one that falls back to it ---- */
 static void make_pack(void) {
   static const char described[] =
       "\"inputs\": [{\"name\": \"x\", \"dtype\": \"f32\", \"shape\": [\"rows\", \"cols\"]}, {\"name\": \"w\", "
@@ -92,7 +92,7 @@ static void make_npy(const char *name, const char *descr, const char *order, con
   CHECK(file_write(in_root(name), text, 10 + (size_t)n + bytes, err, sizeof err), "%s", err);
 }
 
-/* ---- run -------------------------------------------------------------------------------------------------------- */
+/* ---- run ---- */
 #define K in_root("pack"), "k", "--trust", hex
 static void test_arguments(void) {
   char *a = in_root("a.npy");
@@ -157,7 +157,7 @@ static void test_fallback(void) {
   CHECK(strstr(said, "self-test"), "why it cannot: %s", said);
 }
 
-/* ---- the other commands ----------------------------------------------------------------------------------------- */
+/* ---- the other commands ---- */
 static void test_keys(void) {
   char upper[65], long_name[4096], err[200];
   for (int i = 0; i < 65; i++) upper[i] = (char)(hex[i] >= 'a' && hex[i] <= 'f' ? hex[i] - 32 : hex[i]);

@@ -33,8 +33,7 @@ int nanosleep(const struct timespec *pause, struct timespec *left) {
   return (int)syscall(SYS_nanosleep, late_ms && pause->tv_nsec == 1000000 ? &late : pause, left);
 }
 
-/* ---- packs of one kernel, k
- * --------------------------------------------------------------------------------------------- */
+/* ---- packs of one kernel, k ---- */
 static const char *path_of(const char *name) {
   static char path[256];
   snprintf(path, sizeof path, "%s/%s", root, name);
@@ -61,8 +60,7 @@ static ambi_pack_kernel *open_kernel(const char *name, const char *definitions, 
   return k;
 }
 
-/* ---- stacks
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- stacks ---- */
 typedef struct {
   ambi_pack_kernel *k;
   ambi_status ran, leased;
@@ -106,8 +104,7 @@ static void test_stacks(void) {
   ambi_pack_kernel_close(k);
 }
 
-/* ---- deadlines
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- deadlines ---- */
 /* Its start takes about a second, and every call needs a fresh instance: the caller's deadline holds for both. */
 static void test_start_in_time(void) {
   ambi_pack_kernel *k = open_kernel("slow-start",
@@ -143,8 +140,7 @@ static void test_late_ticker(void) {
   ambi_pack_kernel_close(k);
 }
 
-/* ---- leases
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- leases ---- */
 #define PUTS(x) "(i32.store (i32.load (i32.add (local.get $d) (i32.const 16))) (i32.const " #x ")) (i32.const 0)"
 
 static void test_leases(void) {
@@ -180,8 +176,7 @@ static void test_leases(void) {
   ambi_pack_kernel_close(new);
 }
 
-/* ---- what is remembered
- * ------------------------------------------------------------------------------------------------- */
+/* ---- what is remembered ---- */
 static ambi_status activate(ambi_pack_host *h, const char *name, const char *version) {
   ambi_pack *p = open_pack(h, name, version, MEMORY, "(i32.const 0)", NULL);
   ambi_status s = p ? ambi_pack_swap(h, p) : AMBI_DENIED;
@@ -252,8 +247,7 @@ static void test_special_files(void) {
   CHECK(!file_write(root, "abc", 3, err, sizeof err) && strstr(err, "directory"), "a folder: %s", err);
 }
 
-/* ---- swaps
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- swaps ---- */
 static double answer(ambi_pack_host *h) {
   float x = 0;
   ambi_pack_call call = {.pass = AMBI_FORWARD, .at[AMBI_PACK_OUT] = &x, .bytes[AMBI_PACK_OUT] = sizeof x};
@@ -308,8 +302,7 @@ static void test_swaps(void) {
   ambi_pack_host_destroy(h);
 }
 
-/* ---- what is told
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- what is told ---- */
 typedef struct {
   ambi_pack_host *host;
   int refused;
@@ -391,8 +384,7 @@ static void test_code(void) {
   ambi_pack_kernel_close(k);
 }
 
-/* ---- compiling
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- compiling ---- */
 /* `groups` of loops `deep` inside each other, all of `locals` changed in the innermost */
 static ambi_status open_loops(const char *name, int groups, int deep, int locals) {
   char *text = malloc((size_t)groups * (size_t)(deep * 40 + locals * 70) + (size_t)locals * 12 + 100), *p = text;
@@ -422,8 +414,7 @@ static void test_compiling(void) {
   CHECK_OK(open_loops("usual", 10, 8, 40));
 }
 
-/* ---- what is switched off
- * ----------------------------------------------------------------------------------------------- */
+/* ---- what is switched off ---- */
 static void test_proposals(void) {
   static const struct {
     const char *name, *definitions, *body;

@@ -19,8 +19,7 @@ static void run_case(ambi_pack_kernel *k, pack_case *c, const char *how) {
           c->call.pass ? "backward" : "forward", how);
 }
 
-/* ---- every kernel, over sizes around those of vectors and tiles
- * ------------------------------------------------------------- */
+/* ---- every kernel, over sizes around those of vectors and tiles ---- */
 static void test_sizes(const pack_def *d, ambi_pack_kernel *k) {
   static const int64_t rows[][PACK_DIMS] = {{1, 1},   {2, 3},   {5, 4},    {3, 16},  {7, 33},
                                             {2, 960}, {3, 961}, {40, 100}, {1, 8000}};
@@ -67,9 +66,7 @@ static void test_lease(const pack_def *d, ambi_pack_kernel *k) {
   pack_case_free(&c);
 }
 
-/* ---- in part
- * --------------------------------------------------------------------------------------------------------------------
- */
+/* ---- in part ---- */
 /* Without scratch there is grad_x alone; swiglu needs but the gate for it, the norms do without a weight. */
 static void test_parts(void) {
   ambi_pack_kernel *k;
@@ -121,8 +118,7 @@ static void test_unweighted(const char *id) {
   ambi_pack_kernel_close(k);
 }
 
-/* ---- many at once
- * ------------------------------------------------------------------------------------------------------------------ */
+/* ---- many at once ---- */
 static atomic_int wrong;
 static atomic_bool stop;
 

@@ -26,7 +26,7 @@ static void put_file(const char *name, const char *text, size_t bytes) {
   if (!file_write(in(name), text, bytes, err, sizeof err)) CHECK(false, "%s", err);
 }
 
-/* ---- well-formed --------------------------------------------------------------------------------------------- */
+/* ---- well-formed ---- */
 
 enum { DEPTH = 64, NAME = 24 };
 
@@ -94,7 +94,7 @@ static const char *malformed(const char *html) {
   return t.depth ? "a tag is not closed" : NULL;
 }
 
-/* ---- reports --------------------------------------------------------------------------------------------------- */
+/* ---- reports ---- */
 
 /* Writes the log, makes the report, and gives its text (free it); checks what every report must keep. */
 static char *report_of_bytes(const char *what, const char *log, size_t log_bytes) {
@@ -310,8 +310,7 @@ static void test_config(void) {
   unlink(in("config.json"));
 }
 
-/* ---- failures ------------------------------------------------------------------------------------------------------
- */
+/* ---- failures ---- */
 
 /* 1 when an older report and nothing half-written is there. */
 static int only_the_old(void) {
@@ -390,8 +389,7 @@ static void test_damaged(void) {
   }
 }
 
-/* ---- axes and numbers
- * --------------------------------------------------------------------------------------------------- */
+/* ---- axes and numbers ---- */
 
 static void test_axes(void) {
   char text[SHORT_TEXT];

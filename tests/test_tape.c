@@ -24,7 +24,7 @@ typedef value (*graph_fn)(graph *g); /* returns the loss */
 
 static ambi_device *dev;
 
-/* ---- making values ------------------------------------------------------------------------------------ */
+/* ---- making values ---- */
 
 static double noise(uint64_t i) { /* -0.5 .. 0.5 */
   uint64_t z = (i + 1) * UINT64_C(0x9E3779B97F4A7C15);
@@ -116,7 +116,7 @@ static void segment(graph *g, int begin) {
   if (g->flags & SEGMENTS) (begin ? tape_segment_begin : tape_segment_end)(g->t);
 }
 
-/* ---- graphs ---------------------------------------------------------------------------------------------- */
+/* ---- graphs ---- */
 
 /* Halves of a packed tensor; one of them, and all of it, used again. */
 static value packed(graph *g) {
@@ -310,7 +310,7 @@ static const struct {
               {"tied", tied}};
 enum { GRAPHS = sizeof graphs / sizeof *graphs };
 
-/* ---- running them ------------------------------------------------------------------------------------------ */
+/* ---- running them ---- */
 
 /* A tape for the graph; NULL and a failed check when it cannot be made. */
 static tape *make(graph *g, graph_fn write, int flags, int backward) {
@@ -453,7 +453,7 @@ static void test_accumulate_twice(void) {
   }
 }
 
-/* ---- the plan ------------------------------------------------------------------------------------------------ */
+/* ---- the plan ---- */
 
 /* Storages that live at the same time must not touch. */
 static void test_places(void) {
@@ -518,7 +518,7 @@ static void test_keep_and_move(void) {
   finish(&g);
 }
 
-/* ---- what cannot be ------------------------------------------------------------------------------------------- */
+/* ---- what cannot be ---- */
 
 static value bad_shapes(graph *g) { return linear(g, data(g, WIDTH), WEIGHT(g, CLASSES, WIDTH + 1)); }
 static value overflow(graph *g) {

@@ -27,7 +27,7 @@ static tokenizer *open_data(const char *name) {
   return t;
 }
 
-/* ---- against the package ----------------------------------------------------------------------------------------- */
+/* ---- against the package ---- */
 
 /* NFC changes a text, and these take white space with them or put it before words: the text does not come back. */
 static int comes_back(const char *name) { return strcmp(name, "neox") != 0 && strcmp(name, "prefix") != 0; }
@@ -107,7 +107,7 @@ static void test_ends(void) {
   }
 }
 
-/* ---- bytes ------------------------------------------------------------------------------------------------------- */
+/* ---- bytes ---- */
 
 static void test_bytes(void) {
   char text[512], err[200] = "";
@@ -157,7 +157,7 @@ static void test_invalid(void) {
   }
 }
 
-/* ---- refused ----------------------------------------------------------------------------------------------------- */
+/* ---- refused ---- */
 
 /* The file with `from` replaced by `to`, at its first place; the caller frees it. */
 static char *edited(const char *text, const char *from, const char *to, size_t *bytes) {
@@ -287,7 +287,7 @@ static void test_truncated(void) {
   free(text);
 }
 
-/* ---- time -------------------------------------------------------------------------------------------------------- */
+/* ---- time ---- */
 
 /* Texts on which a careless merge, search or normalization takes the square of their length. */
 static void test_long(void) {
@@ -333,7 +333,7 @@ static void test_patience(void) {
   free(text);
 }
 
-/* ---- training ---------------------------------------------------------------------------------------------------- */
+/* ---- training ---- */
 
 static tokenizer *train_on(const char *text, int32_t size, int64_t least, char *err, size_t n) {
   tokenizer_trainer *r = tokenizer_trainer_new();
@@ -424,7 +424,7 @@ static void test_order(void) {
   tokenizer_free(t[1]);
 }
 
-/* ---- records, for the comparison --------------------------------------------------------------------------------- */
+/* ---- records, for the comparison ---- */
 
 static int print_ids(const char *path) {
   char err[300];

@@ -17,7 +17,7 @@ static int fail(const char *path, const char *what, char *err, size_t n) {
   return 0;
 }
 
-/* ---- reading --------------------------------------------------------------------------------------- */
+/* ---- reading ---- */
 
 /* All of f, whose size need not be known (a pipe has none). */
 static char *read_all(FILE *f, size_t most, size_t *bytes, const char **why) {
@@ -72,7 +72,7 @@ char *file_read_plain(const char *path, size_t most, size_t *bytes, char *err, s
   return read_file(path, 1, most, bytes, err, n);
 }
 
-/* ---- writing --------------------------------------------------------------------------------------- */
+/* ---- writing ---- */
 
 /* What a draft must not take the place of: 'd' a folder, 's' a device, a pipe or a link to what is open; 0 none. */
 static char special(const char *path) {
@@ -180,7 +180,7 @@ int folder_make(const char *path, char *err, size_t n) {
   return ok;
 }
 
-/* ---- many files ------------------------------------------------------------------------------------ */
+/* ---- many files ---- */
 
 enum { PATH_ROOM = 4096, MAX_DEPTH = 64 };
 

@@ -36,7 +36,7 @@ typedef struct {
 
 static json_value *parse_value(parser *s);
 
-/* ---- errors and memory ----------------------------------------------------------------------------- */
+/* ---- errors and memory ---- */
 
 /* Writes the sentence and where: always NULL, so that callers can return it. */
 __attribute__((format(printf, 3, 4))) static void *fail_at(const parser *s, const char *at, const char *format, ...) {
@@ -69,7 +69,7 @@ static void skip_space(parser *s) {
   while (*s->p == ' ' || *s->p == '\t' || *s->p == '\n' || *s->p == '\r') s->p++;
 }
 
-/* ---- strings --------------------------------------------------------------------------------------- */
+/* ---- strings ---- */
 
 /* Four hexadecimal digits at p, or -1. */
 static int32_t hex4(const char *p) {
@@ -137,7 +137,7 @@ static json_value *parse_text(parser *s) {
   return v && parse_string(s, &v->text, &v->length) ? v : NULL;
 }
 
-/* ---- numbers and words ----------------------------------------------------------------------------- */
+/* ---- numbers and words ---- */
 
 static const char *skip_digits(const char *p) {
   while (*p >= '0' && *p <= '9') p++;
@@ -213,7 +213,7 @@ static json_value *parse_word(parser *s) {
   return fail_at(s, s->p, "a value was expected");
 }
 
-/* ---- arrays and objects ---------------------------------------------------------------------------- */
+/* ---- arrays and objects ---- */
 
 static int compare_keys(const void *a, const void *b) {
   const json_value *x = *(const json_value *const *)a, *y = *(const json_value *const *)b;
@@ -292,7 +292,7 @@ static json_value *parse_value(parser *s) {
   return parse_word(s);
 }
 
-/* ---- the interface --------------------------------------------------------------------------------- */
+/* ---- the interface ---- */
 
 static json_value *parse_document(parser *s) {
   json_value *root = parse_value(s);

@@ -47,7 +47,7 @@ const json_value *json_get(const json_value *v, const char *key);
 const char *json_text(const json_value *v);
 const char *json_type_name(json_type t);
 
-/* ---- writing: any bytes as a string in quotes; what is no UTF-8 becomes U+FFFD. Not finite: null. */
+/* ---- writing: any bytes as a string in quotes; what is no UTF-8 becomes U+FFFD. Not finite: null. ---- */
 void json_write_string(FILE *out, const char *text, size_t bytes);
 void json_write_text(FILE *out, const char *text); /* up to its NUL; NULL: null */
 void json_write_number(FILE *out, double v);

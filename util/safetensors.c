@@ -43,7 +43,7 @@ static const struct {
 } dtypes[] = {{"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"I64", 8},  {"I32", 4},     {"I16", 2},    {"I8", 1},
               {"U64", 8}, {"U32", 4}, {"U16", 2}, {"U8", 1},   {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}};
 
-/* ---- one tensor ------------------------------------------------------------------------------------ */
+/* ---- one tensor ---- */
 
 /* *t gets dtype; *element its bytes. */
 static int read_dtype(const json_value *entry, safetensors_tensor *t, unsigned *element, const report *r) {
@@ -106,7 +106,7 @@ static int read_tensor(const json_value *entry, const unsigned char *data, size_
   return 1;
 }
 
-/* ---- all of them ----------------------------------------------------------------------------------- */
+/* ---- all of them ---- */
 
 static int by_name(const void *a, const void *b) {
   return strcmp(((const safetensors_tensor *)a)->name, ((const safetensors_tensor *)b)->name);
@@ -174,7 +174,7 @@ static int read_header(safetensors *f, const report *r) {
   return read_entries(f, f->bytes + 8 + length, f->size - 8 - (size_t)length, r);
 }
 
-/* ---- the interface --------------------------------------------------------------------------------- */
+/* ---- the interface ---- */
 
 static safetensors *open_bytes(const void *bytes, size_t size, void *map, const report *r) {
   safetensors *f = calloc(1, sizeof *f);

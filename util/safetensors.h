@@ -44,7 +44,7 @@ const safetensors_tensor *safetensors_at(const safetensors *f, size_t i);       
 const safetensors_tensor *safetensors_find(const safetensors *f, const char *name); /* NULL: none       */
 const char *safetensors_metadata(const safetensors *f, const char *key);            /* NULL: none       */
 
-/* ---- writing ---------------------------------------------------------------------------------------
+/* ---- writing ----
  * Names, dtypes, shapes and bytes come from the list, the data from `fill`, which writes tensor i (its bytes, no more,
  * no fewer) and returns 1, or puts a reason into err and returns 0. The file appears only when it is whole. */
 typedef int (*safetensors_fill)(void *context, size_t i, FILE *to, char *err, size_t n);

@@ -7,8 +7,7 @@
 #include "pack/pack.h"
 #include "pack/scan.h"
 
-/* ---- imports and exports --------------------------------------------------------------------------------------------
- */
+/* ---- imports and exports ---- */
 static ambi_status check_imports(const wasmtime_api *w, const char *id, const wasmtime_module *m) {
   wasm_vec v;
   char module[80] = "", name[80] = "";
@@ -70,8 +69,7 @@ static ambi_status check_exports(const wasmtime_api *w, const manifest_kernel *k
   return fail(AMBI_DENIED, "refused by exports: %s has no %s, or one of another type than the ABI's", k->id, wrong);
 }
 
-/* ---- compiling
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- compiling ---- */
 static void compiled_free(const wasmtime_api *w, compiled *c) {
   if (c->module) w->wasmtime_module_delete(c->module);
   free(c);

@@ -9,8 +9,7 @@
 
 enum { TICK_NS = 1000000, PATIENCE = 200 }; /* ticks without a call before the ticker sleeps */
 
-/* ---- the ticker
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- the ticker ---- */
 int64_t ticks_now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
@@ -78,9 +77,7 @@ static void ticker_stop(ticker *t) {
   pthread_join(t->thread, NULL);
 }
 
-/* ---- hosts
- * ---------------------------------------------------------------------------------------------------------------------
- */
+/* ---- hosts ---- */
 static void *duplicate(const void *data, size_t bytes, bool *good) {
   void *copy = bytes ? malloc(bytes) : NULL;
   if (copy) memcpy(copy, data, bytes);
@@ -196,9 +193,7 @@ void ambi_pack_host_destroy(ambi_pack_host *h) {
   free(h);
 }
 
-/* ---- packs
- * -----------------------------------------------------------------------------------------------------------------------
- */
+/* ---- packs ---- */
 static void pack_free(ambi_pack *p) {
   for (int i = 0; i < p->m.count; i++) {
     kernel_unload(&p->kernels[i]);
@@ -262,9 +257,7 @@ ambi_status ambi_pack_get_kernel_info(const ambi_pack *p, int32_t index, ambi_pa
   return AMBI_OK;
 }
 
-/* ---- kernels
- * ---------------------------------------------------------------------------------------------------------------------
- */
+/* ---- kernels ---- */
 static ambi_pack_kernel *kernel_named(ambi_pack *p, const char *id) {
   const manifest_kernel *m = manifest_find(&p->m, id);
   return m ? &p->kernels[m - p->m.kernels] : NULL;
@@ -306,8 +299,7 @@ void ambi_pack_kernel_close(ambi_pack_kernel *k) {
   if (k) pack_release(k->pack);
 }
 
-/* ---- the active pack
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- the active pack ---- */
 ambi_status ambi_pack_swap(ambi_pack_host *h, ambi_pack *p) {
   if (!h || !p) return fail(AMBI_INVALID, "ambi_pack_swap: %s is NULL", h ? "pack" : "host");
   if (p->host != h) return fail(AMBI_INVALID, "ambi_pack_swap: the pack was opened by another host");

@@ -74,8 +74,7 @@ ambi_status instance_new(ambi_pack_kernel *k, uint32_t ticks, instance **out) {
   return s;
 }
 
-/* ---- memory
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- memory ---- */
 static uint64_t aligned(uint64_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }
 
 /* Large buffers on large pages, where the system has them: it need not look up where every 4 KiB lie. Only advice. */
@@ -124,8 +123,7 @@ void *instance_at(ambi_pack_host *h, const instance *i, int region) {
   return h->w.wasmtime_memory_data(i->context, i->memory.of) + i->offset[region];
 }
 
-/* ---- a call
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- a call ---- */
 static void put_word(uint8_t *at, size_t word, uint64_t v) {
   for (int b = 0; b < 4; b++) at[4 * word + (size_t)b] = (uint8_t)(v >> 8 * b);
 }

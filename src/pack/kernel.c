@@ -6,8 +6,7 @@
 
 #include "pack/pack.h"
 
-/* ---- instances
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- instances ---- */
 static ambi_status take_instance(ambi_pack_kernel *k, uint32_t ticks, instance **out) {
   pthread_mutex_lock(&k->lock);
   instance *i = k->idle;
@@ -40,8 +39,7 @@ static ambi_status take_room(ambi_pack_kernel *k, const ambi_pack_call *call, in
   return s;
 }
 
-/* ---- calls
- * ---------------------------------------------------------------------------------------------------------------- */
+/* ---- calls ---- */
 static ambi_status check_call(const ambi_pack_kernel *k, const ambi_pack_call *call) {
   if (!k || !call) return fail(AMBI_INVALID, "a kernel of a pack: %s is NULL", k ? "call" : "kernel");
   if (call->pass != AMBI_FORWARD && call->pass != AMBI_BACKWARD)
@@ -135,8 +133,7 @@ void ambi_pack_return(ambi_pack_kernel *k, ambi_pack_call *call) {
   pack_release(p);
 }
 
-/* ---- self-tests: {"pass", "params", "a", "b", "out", "scratch", "weight", "tolerance"}
- * ------------------------------------ */
+/* ---- self-tests: {"pass", "params", "a", "b", "out", "scratch", "weight", "tolerance"} ---- */
 enum { MOST_TEST_VALUES = 65536 };
 
 typedef struct {

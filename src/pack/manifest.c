@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- versions ---------------------------------------------------------------------------------------------------- */
+/* ---- versions ---- */
 bool version_parse(const char *text, pack_version *v) {
   for (int i = 0; i < 3; i++) {
     uint32_t n = 0;
@@ -23,7 +23,7 @@ int version_compare(pack_version a, pack_version b) {
   return 0;
 }
 
-/* ---- objects by table -------------------------------------------------------------------------------------------- */
+/* ---- objects by table ---- */
 typedef struct {
   const char *name;
   json_type type;
@@ -70,7 +70,7 @@ static ambi_status take_integer(const json_value *o, const char *where, const ch
   return AMBI_OK;
 }
 
-/* ---- names ------------------------------------------------------------------------------------------------------- */
+/* ---- names ---- */
 static bool is_word(const char *s, const char *more) {
   for (const char *c = s; *c; c++) {
     bool plain = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9') || *c == '_';
@@ -99,7 +99,7 @@ static bool is_category(const char *s) {
   return false;
 }
 
-/* ---- kernels ----------------------------------------------------------------------------------------------------- */
+/* ---- kernels ---- */
 /* inputs or outputs: what each tensor is called, stored as and shaped like */
 static ambi_status check_tensors(const json_value *list, const char *where) {
   static const field fields[] = {
@@ -174,7 +174,7 @@ static ambi_status take_kernel(manifest *m, const json_value *o) {
   return AMBI_OK;
 }
 
-/* ---- the pack ---------------------------------------------------------------------------------------------------- */
+/* ---- the pack ---- */
 static ambi_status check_fallbacks(const manifest *m) {
   for (const json_value *f = m->fallbacks ? m->fallbacks->child : NULL; f; f = f->next) {
     const char *to = json_text(f);

@@ -20,8 +20,7 @@ enum {
   LOOP = 3
 };
 
-/* ---- bytes
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- bytes ---- */
 typedef struct {
   const uint8_t *at, *end;
   bool bad; /* it ended, or made no sense, before it should have */
@@ -69,8 +68,7 @@ static reader take_part(reader *r) {
   return part;
 }
 
-/* ---- instructions: what follows each opcode
- * ----------------------------------------------------------------------------- */
+/* ---- instructions: what follows each opcode ---- */
 typedef enum {
   NOTHING,
   BLOCK,
@@ -143,8 +141,7 @@ static void skip_rest(reader *r, kind k) {
   if (k == BAD) r->bad = true;
 }
 
-/* ---- functions and types
- * ------------------------------------------------------------------------------------------------ */
+/* ---- functions and types ---- */
 static uint64_t take_locals(reader *r) {
   uint64_t all = 0;
   uint32_t groups = take_u32(r);

@@ -32,8 +32,7 @@ void sodium_hash(const sodium_api *s, const void *data, size_t bytes, char text[
   for (int i = 0; i < 32; i++) used += (size_t)snprintf(text + used, 72 - used, "%02x", digest[i]);
 }
 
-/* ---- for makers of packs ------------------------------------------------------------------------------------------
- */
+/* ---- for makers of packs ---- */
 ambi_status ambi_pack_hash(const void *data, size_t bytes, char text[72]) {
   sodium_api s;
   if (!text || (!data && bytes)) return fail(AMBI_INVALID, "ambi_pack_hash: %s is NULL", text ? "data" : "text");

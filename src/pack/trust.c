@@ -13,7 +13,7 @@
 #include "../util/files.h"
 #include "pack/pack.h"
 
-/* ---- reports ----------------------------------------------------------------------------------------------------- */
+/* ---- reports ---- */
 static void say(const ambi_pack_host *h, const char *check, bool passed, const char *sentence) {
   if (h->o.report) h->o.report(h->o.report_context, check, passed, sentence);
 }
@@ -33,7 +33,7 @@ __attribute__((format(printf, 4, 5))) static ambi_status told(const ambi_pack_ho
   return trust_tell(h, check, passed, sentence);
 }
 
-/* ---- files ------------------------------------------------------------------------------------------------------- */
+/* ---- files ---- */
 /* A plain file of the pack, whole; NULL: refused. */
 static char *take_file(const ambi_pack_host *h, const char *folder, const char *name, size_t most, size_t *bytes) {
   char path[4096], err[300] = "the path is too long";
@@ -44,8 +44,7 @@ static char *take_file(const ambi_pack_host *h, const char *folder, const char *
   return data;
 }
 
-/* ---- the signature -------------------------------------------------------------------------------------------------
- */
+/* ---- the signature ---- */
 static int signer(const ambi_pack_host *h, const uint8_t (*keys)[32], size_t count, const char *text, size_t bytes,
                   const char *signature) {
   for (size_t i = 0; i < count; i++)
@@ -78,8 +77,7 @@ static ambi_status check_signature(const ambi_pack_host *h, const char *text, si
   return told(h, "revoked keys", true, "that key is none of the %zu revoked", h->o.revoked_count);
 }
 
-/* ---- what was activated, in a file: {"name": "1.2.3"}
- * ---------------------------------------------------------------------- */
+/* ---- what was activated, in a file: {"name": "1.2.3"} ---- */
 static activated *name_of(const ambi_pack_host *h, const char *name) {
   for (int i = 0; i < h->named; i++)
     if (strcmp(h->names[i].name, name) == 0) return &h->names[i];
@@ -185,8 +183,7 @@ ambi_status trust_activate(ambi_pack_host *h, const manifest *m, char why[MOST_S
   return s;
 }
 
-/* ---- versions ------------------------------------------------------------------------------------------------------
- */
+/* ---- versions ---- */
 static ambi_status check_runtime(const ambi_pack_host *h, const manifest *m) {
   uint32_t v = ambi_version();
   pack_version runtime = {{v / 10000, v / 100 % 100, v % 100}};
@@ -214,8 +211,7 @@ static ambi_status check_downgrade(ambi_pack_host *h, const manifest *m) {
               n[2]);
 }
 
-/* ---- modules
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- modules ---- */
 static ambi_status check_allowed(const ambi_pack_host *h, const manifest_kernel *k) {
   if (h->o.allowed_count == 0) return AMBI_OK;
   for (size_t i = 0; i < h->o.allowed_count; i++)
@@ -236,8 +232,7 @@ static ambi_status check_module(ambi_pack_host *h, const char *folder, ambi_pack
   return check_allowed(h, k);
 }
 
-/* ---- all of it
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- all of it ---- */
 static ambi_status check_origin(const ambi_pack_host *h, const char *folder, const char *text, size_t bytes) {
   size_t signature_bytes = 0;
   if (h->o.insecure_accept_unsigned_packs_for_development) {

@@ -38,7 +38,7 @@ typedef struct {
   int reserved[4];
 } choice;
 
-/* ---- objects ------------------------------------------------------------------------------------------------- */
+/* ---- objects ---- */
 static int live;     /* handles, layouts, preferences */
 static int calls;    /* products that were computed */
 static int sums;     /* .. with the gradient of a bias */
@@ -108,7 +108,7 @@ EXPORT int cublasLtMatmulPreferenceSetAttribute(void *memory, int attribute, con
   return INVALID;
 }
 
-/* ---- storage --------------------------------------------------------------------------------------------------- */
+/* ---- storage ---- */
 static double from_f16(uint16_t h) {
   const int exponent = h >> 10 & 31, digits = h & 1023;
   double v = exponent ? ldexp(1024 + digits, exponent - 25) : ldexp(digits, -24);
@@ -154,7 +154,7 @@ static void set(int type, void *p, int64_t i, double v) { /* sums of 16-bit fact
   if (type == BF16) ((uint16_t *)p)[i] = to_bf16((float)v);
 }
 
-/* ---- the product ------------------------------------------------------------------------------------------------ */
+/* ---- the product ---- */
 static bool types_fit(const desc *d, int a, int b, int c) {
   const bool half = a == F16 || a == BF16;
   if (a != b) return false;

@@ -24,7 +24,7 @@ result lose(result code) {
   return lost;
 }
 
-/* ---- provoked failures ---------------------------------------------------------------------------------- */
+/* ---- provoked failures ---- */
 enum { MAX_RULES = 16 };
 static struct rule {
   char name[64];
@@ -58,7 +58,7 @@ static result provoked(const char *name) {
   return OK;
 }
 
-/* ---- the beginning and the end of a call ----------------------------------------------------------------- */
+/* ---- the beginning and the end of a call ---- */
 result fake_enter(const char *name, needs what) {
   pthread_mutex_lock(&one_at_a_time);
   result failed = provoked(name);
@@ -71,7 +71,7 @@ void fake_leave(const result *status) {
   pthread_mutex_unlock(&one_at_a_time);
 }
 
-/* ---- objects --------------------------------------------------------------------------------------------- */
+/* ---- objects ---- */
 void *object_new(kind k, size_t bytes) {
   object *o = calloc(1, bytes);
   if (!o) return NULL;

@@ -21,7 +21,7 @@ context *current_context(void) {
   return c && c->holders ? c : NULL;
 }
 
-/* ---- the driver and its devices -------------------------------------------------------------------------- */
+/* ---- the driver and its devices ---- */
 EXPORT result cuInit(unsigned flags) {
   ENTER(ANYTIME);
   if (flags) return INVALID_VALUE;
@@ -126,7 +126,7 @@ EXPORT result cuDeviceGetAttribute(int *value, int attribute, int device) {
   return INVALID_VALUE;
 }
 
-/* ---- contexts -------------------------------------------------------------------------------------------- */
+/* ---- contexts ---- */
 EXPORT result cuDevicePrimaryCtxRetain(context **c, int device) {
   ENTER(INITIALIZED);
   if (device < 0 || device >= device_count()) return INVALID_DEVICE;
@@ -217,7 +217,7 @@ EXPORT result cuCtxSynchronize(void) {
   return capturing() ? CAPTURE_UNSUPPORTED : OK;
 }
 
-/* ---- errors ---------------------------------------------------------------------------------------------- */
+/* ---- errors ---- */
 static const struct {
   result code;
   const char *name, *sentence;

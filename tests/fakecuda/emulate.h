@@ -52,7 +52,7 @@ constexpr int emu_first(T n, ...) {
 #define assert(ok) ((ok) ? (void)0 : emu->fail(EMU_ASSERT, "assertion failed: " #ok))
 #define __trap()   emu->fail(EMU_TRAP, "__trap")
 
-/* ---- vectors -------------------------------------------------------------------------------------------------- */
+/* ---- vectors ---- */
 #define EMU_VECTORS(T, name, a1, a2, a4)                                    \
   struct __align__(a1) name##1 {                                            \
     T x;                                                                    \
@@ -85,7 +85,7 @@ struct dim3 {
   constexpr dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c) {}
 };
 
-/* ---- threads of a block and lanes of a warp --------------------------------------------------------------------- */
+/* ---- threads of a block and lanes of a warp ---- */
 static inline int emu_barrier(int id, int threads) { return emu->barrier(id, threads, EMU_COUNT, 0); }
 static inline void __syncthreads() { emu->barrier(0, 0, EMU_COUNT, 0); }
 static inline int __syncthreads_count(int p) { return emu->barrier(0, 0, EMU_COUNT, p); }
@@ -163,7 +163,7 @@ EMU_REDUCE(max, a > b ? a : b)
 EMU_REDUCE(or, a | b)
 EMU_REDUCE(and, a &b)
 
-/* ---- memory ----------------------------------------------------------------------------------------------------- */
+/* ---- memory ---- */
 #define EMU_LOAD(name)               \
   template <class T>                 \
   static inline T name(const T *p) { \
@@ -193,8 +193,7 @@ EMU_ATOMICS(int) EMU_ATOMICS(unsigned) EMU_ATOMICS(unsigned long long)
   return old;
 }
 
-/* ---- bits ---------------------------------------------------------------------------------------------------------
- */
+/* ---- bits ---- */
 template <class To, class From>
 static inline To emu_bits(From x) {
   static_assert(sizeof(To) == sizeof(From), "same bytes");

@@ -1,6 +1,6 @@
 /* emulate_math.h -- the device's mathematical functions, in f32 and f64, from the host's. Included by emulate.h. */
 
-/* ---- those the host has under the same name: f(double), f with an f (float) and the overload f(float) ------------ */
+/* ---- those the host has under the same name: f(double), f with an f (float) and the overload f(float) ---- */
 #define EMU_MATH1(name)                     \
   extern "C" double name(double) noexcept;  \
   extern "C" float name##f(float) noexcept; \
@@ -45,8 +45,7 @@ static inline bool signbit(T x) {
   return __builtin_signbit(x);
 }
 
-/* ---- smaller, larger, absolute ------------------------------------------------------------------------------------
- */
+/* ---- smaller, larger, absolute ---- */
 /* As on the device: mixed signs become unsigned, and of a number and a NaN the number is taken. */
 #define EMU_ORDER(T)                                      \
   static inline T min(T a, T b) { return a < b ? a : b; } \
@@ -77,8 +76,7 @@ static inline double abs(double x) { return __builtin_fabs(x); }
 static inline long long llabs(long long x) { return x < 0 ? -x : x; }
 static inline float __saturatef(float x) { return x > 0 ? (x < 1 ? x : 1) : 0; }
 
-/* ---- those only the device has; in f32 computed in f64, so that they round once -------------------------------------
- */
+/* ---- those only the device has; in f32 computed in f64, so that they round once ---- */
 static inline double rsqrt(double x) { return 1 / __builtin_sqrt(x); }
 static inline float rsqrtf(float x) { return (float)(1 / __builtin_sqrt((double)x)); }
 static inline float rsqrt(float x) { return rsqrtf(x); }
@@ -105,7 +103,7 @@ static inline double erfcx(double x) {
 }
 static inline float erfcxf(float x) { return (float)erfcx((double)x); }
 
-/* ---- intrinsics -------------------------------------------------------------------------------------------------- */
+/* ---- intrinsics ---- */
 static inline float __expf(float x) { return __builtin_expf(x); }
 static inline float __exp10f(float x) { return exp10f(x); }
 static inline float __logf(float x) { return __builtin_logf(x); }
@@ -174,7 +172,7 @@ static inline float __ll2float_rn(long long x) { return (float)x; }
 static inline double __int2double_rn(int x) { return (double)x; }
 static inline double __ll2double_rn(long long x) { return (double)x; }
 
-/* ---- f16 and bf16, for kernels that use PTX to convert: to nearest even, NaN is kept ----------------------------- */
+/* ---- f16 and bf16, for kernels that use PTX to convert: to nearest even, NaN is kept ---- */
 static inline float emu_f16_to_f32(unsigned short bits) {
   const unsigned sign = (bits & 0x8000u) << 16, exponent = bits >> 10 & 31, fraction = bits & 0x3ffu;
   if (exponent == 31) return __uint_as_float(sign | 0x7f800000u | fraction << 13);

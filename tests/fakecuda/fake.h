@@ -54,7 +54,7 @@ enum {
 };
 enum { MAX_DEVICES = 8, MAX_THREADS = 1024, SHARED_DEFAULT = 48 << 10, SHARED_MOST = 227 << 10 };
 
-/* ---- calls (calls.c) ------------------------------------------------------------------------------------ */
+/* ---- calls (calls.c) ---- */
 /* Every call begins with ENTER: one call at a time, provoked failures, and what must hold first. */
 typedef enum { ANYTIME, INITIALIZED, CONTEXT, CLEANUP /* works in a lost context too */ } needs;
 result fake_enter(const char *name, needs what);
@@ -69,7 +69,7 @@ result lose(result code);
 bool flag_of(const char *variable);
 long number_of(const char *variable, long otherwise);
 
-/* ---- objects: everything with a handle, so that dead ones are noticed (calls.c) ------------------------------ */
+/* ---- objects: everything with a handle, so that dead ones are noticed (calls.c) ---- */
 typedef enum { MEMORY, STREAM, EVENT, MODULE, FUNCTION, GRAPH, EXEC, KINDS } kind;
 typedef struct object {
   kind kind;
@@ -81,14 +81,14 @@ void *object_of(kind k, const void *handle); /* NULL when it is not, or no longe
 void object_end(void *handle);
 object *object_first(void);
 
-/* ---- memory (memory.c) -------------------------------------------------------------------------------------- */
+/* ---- memory (memory.c) ---- */
 bool memory_holds(pointer p, size_t bytes);            /* the range lies inside one allocation */
 void memory_know(void *at, size_t bytes, void *owner); /* a module's variable */
 void memory_forget(const void *owner);
 result memory_check(void); /* whether a kernel wrote between allocations */
 result memory_info(size_t *unused, size_t *total);
 
-/* ---- work: done at once, or written down while a stream captures (streams.c) --------------------------------- */
+/* ---- work: done at once, or written down while a stream captures (streams.c) ---- */
 typedef struct function {
   object o;
   struct module *module;
@@ -116,7 +116,7 @@ result work_submit(void *stream, const work *w);
 bool capturing(void);             /* calls that may wait are then refused, and end the capture */
 result launch_run(const work *w); /* modules.c */
 
-/* ---- the machine (fibers.c) ----------------------------------------------------------------------------------- */
+/* ---- the machine (fibers.c) ---- */
 extern emu_machine machine;
 /* One launch: `call(args)` by every thread of every block. Returns OK or the failure. */
 result machine_run(void (*call)(const void *args), const void *args, const launch_shape *shape, char *fixed_shared,

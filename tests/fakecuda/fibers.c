@@ -46,7 +46,7 @@ static result failed;
 static pthread_t host;
 static volatile bool running;
 
-/* ---- fibers ------------------------------------------------------------------------------------------------- */
+/* ---- fibers ---- */
 static void wake(fiber *f) {
   f->state = READY;
   queue[(head + queued++) % MAX_THREADS] = f->index;
@@ -84,7 +84,7 @@ static void stack_return(fiber *f) {
   f->stack = NULL;
 }
 
-/* ---- barriers ----------------------------------------------------------------------------------------------- */
+/* ---- barriers ---- */
 static void barrier_release(int id, emu_vote vote, int expected) {
   struct barrier *b = &barriers[id];
   const int answer = vote == EMU_COUNT ? b->votes : vote == EMU_AND ? b->votes == expected : b->votes > 0;
@@ -109,7 +109,7 @@ static int barrier(int id, int expected, emu_vote vote, int predicate) {
   return now->answer;
 }
 
-/* ---- exchanges between the lanes of a warp -------------------------------------------------------------------- */
+/* ---- exchanges between the lanes of a warp ---- */
 static fiber *warp_of(const fiber *f) { return &threads[f->index / EMU_WARP * EMU_WARP]; }
 static unsigned warp_lanes(const fiber *warp) {
   const unsigned n = count - warp->index;
@@ -166,7 +166,7 @@ static void pause_thread(void) {
   give_way();
 }
 
-/* ---- a thread ------------------------------------------------------------------------------------------------- */
+/* ---- a thread ---- */
 /* Leaving may be what others wait for. */
 static void leave(fiber *f) {
   f->state = GONE, live--;
@@ -195,7 +195,7 @@ static bool resume(fiber *f) {
   return true;
 }
 
-/* ---- a block -------------------------------------------------------------------------------------------------- */
+/* ---- a block ---- */
 static void block_begin(void) {
   const emu_dim d = machine.block_dim;
   count = live = d.x * d.y * d.z, head = queued = exchanging = 0;
@@ -235,7 +235,7 @@ static result block_run(unsigned shared_bytes) {
   return failed;
 }
 
-/* ---- faults ----------------------------------------------------------------------------------------------------- */
+/* ---- faults ---- */
 static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 enum { SIGNALS = sizeof signals / sizeof *signals };
 static struct sigaction before[SIGNALS];

@@ -105,7 +105,7 @@ void memory_forget(const void *owner) {
   }
 }
 
-/* ---- host memory that a device may read ------------------------------------------------------------------ */
+/* ---- host memory that a device may read ---- */
 EXPORT result cuMemAllocHost_v2(void **p, size_t bytes) {
   ENTER(CONTEXT);
   if (!p || !bytes) return INVALID_VALUE;

@@ -15,7 +15,7 @@ typedef struct module {
   void *handle;
 } module;
 
-/* ---- loading ----------------------------------------------------------------------------------------------- */
+/* ---- loading ---- */
 /* The table of sections ends the file. */
 static result image_size(const unsigned char *image, size_t *bytes) {
   Elf64_Ehdr head;
@@ -83,7 +83,7 @@ EXPORT result cuModuleUnload(void *handle) {
   return lost;
 }
 
-/* ---- what is in a module ------------------------------------------------------------------------------------ */
+/* ---- what is in a module ---- */
 /* Shared arrays are thread-local variables of the module (emulate.h): where this thread has them, and their bytes,
  * those of all its kernels together. */
 typedef struct {
@@ -168,7 +168,7 @@ EXPORT result cuModuleGetGlobal_v2(pointer *p, size_t *bytes, void *handle, cons
   return OK;
 }
 
-/* ---- functions ---------------------------------------------------------------------------------------------- */
+/* ---- functions ---- */
 enum {
   ATTR_MAX_THREADS = 0,
   ATTR_SHARED = 1,
@@ -228,7 +228,7 @@ EXPORT result cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *han
   return OK;
 }
 
-/* ---- launching ---------------------------------------------------------------------------------------------- */
+/* ---- launching ---- */
 static bool shape_fits(const function *f, const launch_shape *s) {
   const emu_dim g = s->grid, b = s->block;
   if (!g.x || !g.y || !g.z || !b.x || !b.y || !b.z) return false;

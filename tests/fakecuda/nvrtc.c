@@ -43,7 +43,7 @@ typedef struct {
 static const int archs[] = {75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121};
 enum { ARCHS = sizeof archs / sizeof *archs, MAX_ARGS = 64, MAX_KERNELS = 64 };
 
-/* ---- text ------------------------------------------------------------------------------------------------------ */
+/* ---- text ---- */
 __attribute__((format(printf, 2, 3))) static void add(text *t, const char *format, ...) {
   va_list args;
   char *more = NULL;
@@ -86,7 +86,7 @@ static int file_write(const char *path, const text *t) {
   return fclose(f) == 0 && whole;
 }
 
-/* ---- the compiler ---------------------------------------------------------------------------------------------- */
+/* ---- the compiler ---- */
 /* Runs it in `folder` with what it says in the file "log" there; 0 when it succeeded, -1 when there is none. */
 static int run(const char *folder, char *const *args) {
   char log[256];
@@ -135,7 +135,7 @@ static arguments compiler(void) {
   return a;
 }
 
-/* ---- options: definitions are kept, an architecture must be known, the rest changes nothing here ----------------- */
+/* ---- options: definitions are kept, an architecture must be known, the rest changes nothing here ---- */
 static int arch_known(const char *option) {
   const char *eq = strchr(option, '='), *digits = eq ? strchr(eq, '_') : NULL;
   if (!digits) return 0;
@@ -160,7 +160,7 @@ static result read_options(arguments *defines, int *contract, int n, const char 
   return OK;
 }
 
-/* ---- kernels in preprocessed text -------------------------------------------------------------------------------- */
+/* ---- kernels in preprocessed text ---- */
 static const char *close_of(const char *open) { /* the ')' that belongs to the '(' at `open`, or the text's end */
   int depth = 0;
   for (; *open; open++) {
@@ -217,7 +217,7 @@ static void add_kernels(text *t) {
   drop(&calls);
 }
 
-/* ---- compiling: text.cu -> text.ii -> code in a folder of its own ------------------------------------------------ */
+/* ---- compiling: text.cu -> text.ii -> code in a folder of its own ---- */
 static int preprocess(const char *folder, const program *p, const arguments *defines, const char *in, const char *out) {
   text t = {NULL, 0};
   add(&t, "#include \"emulate.h\"\n#line 1 \"%s\"\n%s\n", p->name, p->source.bytes);
@@ -288,8 +288,7 @@ EXPORT result nvrtcCompileProgram(program *p, int n, const char *const *options)
   return bad ? bad : compile(p, &defines, contract);
 }
 
-/* ---- the rest of the API ------------------------------------------------------------------------------------------
- */
+/* ---- the rest of the API ---- */
 EXPORT result nvrtcVersion(int *major, int *minor) {
   const char *version = getenv("FAKENVRTC_VERSION");
   if (!major || !minor) return INVALID_INPUT;

@@ -54,7 +54,7 @@ bool capturing(void) {
   return any;
 }
 
-/* ---- work ------------------------------------------------------------------------------------------------ */
+/* ---- work ---- */
 static void fill(const work *w) {
   for (size_t i = 0; i < w->bytes; i += w->width) memcpy((char *)w->to + i, &w->value, w->width);
 }
@@ -148,7 +148,7 @@ EXPORT result cuMemsetD32Async(pointer to, unsigned value, size_t n, void *s) {
   return set(to, value, 4, n, s);
 }
 
-/* ---- streams --------------------------------------------------------------------------------------------- */
+/* ---- streams ---- */
 EXPORT result cuStreamCreate(void **s, unsigned flags) {
   ENTER(CONTEXT);
   if (!s || flags > 1) return INVALID_VALUE;
@@ -204,7 +204,7 @@ EXPORT result cuStreamWaitEvent(void *handle, void *event_handle, unsigned flags
   return e->capture ? join(s, e) : OK;
 }
 
-/* ---- events ---------------------------------------------------------------------------------------------- */
+/* ---- events ---- */
 EXPORT result cuEventCreate(void **e, unsigned flags) {
   ENTER(CONTEXT);
   if (!e || flags > 7) return INVALID_VALUE;
@@ -263,7 +263,7 @@ EXPORT result cuEventElapsedTime_v2(float *ms, void *from, void *to) {
   return elapsed(ms, object_of(EVENT, from), object_of(EVENT, to));
 }
 
-/* ---- graphs ---------------------------------------------------------------------------------------------- */
+/* ---- graphs ---- */
 static void graph_end(graph *g) {
   for (size_t i = 0; i < g->count; i++)
     if (g->list[i].what == LAUNCH) free((void *)(uintptr_t)g->list[i].from);

@@ -10,8 +10,7 @@
 typedef uint64_t pointer;
 enum { N = 1000, BLOCK = 128, BLOCKS = (N + BLOCK - 1) / BLOCK };
 
-/* ---- the functions used, by their signatures -----------------------------------------------------------------------
- */
+/* ---- the functions used, by their signatures ---- */
 /* clang-format off */
 #define DRIVER(F)                                                                                                      \
   F(cuInit, (unsigned))                                                                                                \
@@ -67,7 +66,7 @@ static void find_functions(void) {
   CHECK(library && dlsym(library, "cuInit") && !dlsym(library, "cuGraphLaunch"), "the old driver has no graphs");
 }
 
-/* ---- kernels ---------------------------------------------------------------------------------------------------- */
+/* ---- kernels ---- */
 #define KERNEL(name) \
   "extern \"C\" __global__ void __launch_bounds__(BLOCK) " name "(const __grid_constant__ args a) {\n"
 static const char prelude[] =
@@ -150,8 +149,7 @@ static void *compile(const char *text, int want, const char *word) {
   return code;
 }
 
-/* ---- working ------------------------------------------------------------------------------------------------------
- */
+/* ---- working ---- */
 typedef struct {
   pointer x, y, n;
   int64_t count;
@@ -263,8 +261,7 @@ static void test_globals(void) {
   CHECK(cuModuleGetGlobal_v2(&p, &bytes, module, "nothing") == 500, "no such variable");
 }
 
-/* ---- refusing ------------------------------------------------------------------------------------------------------
- */
+/* ---- refusing ---- */
 static void test_refusals(void) {
   void *f = kernel("saxpy"), *p[] = {&a}, *none = NULL;
   int v = 0;

@@ -148,8 +148,7 @@ void api_unload(cuda_api *api) {
   memset(api->handle, 0, sizeof api->handle);
 }
 
-/* ---- errors -------------------------------------------------------------------------------------------------------
- */
+/* ---- errors ---- */
 static const struct {
   int error;
   ambi_status status;

@@ -19,7 +19,7 @@ struct module_cache {
   entry *bucket[BUCKETS];
 };
 
-/* ---- memory ------------------------------------------------------------------------------------------------------ */
+/* ---- memory ---- */
 static void free_entry(const cuda_device *d, entry *e, bool inside) {
   if (inside) d->api.cuModuleUnload(e->module.handle);
   free(e->module.source);

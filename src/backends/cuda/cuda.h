@@ -49,8 +49,7 @@ void cuda_leave(const cuda_device *d);
     TRY(inside_);                                           \
   } while (0)
 
-/* ---- a plan in the making ------------------------------------------------------------------------------------------
- */
+/* ---- a plan in the making ---- */
 enum { ARGS_REALS = 16, ARGS_NUMBERS = 256, MAX_STEPS = 12, MAX_PARTS = 9 };
 
 /* As prelude.cu declares it, but for the length of n. */
@@ -150,7 +149,7 @@ typedef struct {
 extern const backend cuda_backend;
 extern const event_calls cuda_events; /* events.c */
 
-/* ---- compile.c, cache.c ----------------------------------------------------------------------------------------- */
+/* ---- compile.c, cache.c ---- */
 typedef struct {
   void *handle;
   char *source;

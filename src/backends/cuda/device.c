@@ -17,8 +17,7 @@ enum { /* the driver's numbers */
 };
 enum { OLDEST_ARCH = 80 }; /* conversions of bf16, asynchronous copies */
 
-/* ---- context ------------------------------------------------------------------------------------------------------
- */
+/* ---- context ---- */
 ambi_status cuda_enter(const cuda_device *d) {
   int error = d->api.cuCtxPushCurrent_v2(d->context);
   if (error && d->process != getpid())
@@ -168,8 +167,7 @@ static void cuda_info(const ambi_device *dev, ambi_device_info *info) {
   info->cache_bytes = d->l2_bytes;
 }
 
-/* ---- memory and streams ---------------------------------------------------------------------------------------------
- */
+/* ---- memory and streams ---- */
 static ambi_status cuda_alloc(ambi_device *dev, size_t bytes, ambi_buf *out) {
   const cuda_device *d = cuda_of(dev);
   uint64_t at = 0;
@@ -236,7 +234,7 @@ static ambi_status cuda_wait(ambi_stream *s) {
   return AMBI_OK;
 }
 
-/* ---- graphs ------------------------------------------------------------------------------------------------------ */
+/* ---- graphs ---- */
 enum { CAPTURE_RELAXED = 2, CAPTURE_UNJOINED = 904 }; /* relaxed: the thread may allocate and make plans meanwhile */
 
 static ambi_status cuda_record(ambi_stream *s) {

@@ -94,8 +94,7 @@ static void make_folder(const char *dir) {
   mkdir(path, 0700);
 }
 
-/* ---- tidying up ----------------------------------------------------------------------------------------------------
- */
+/* ---- tidying up ---- */
 typedef struct {
   char name[NAME + 8]; /* of a kernel, or that and .XXXXXX while it is written */
   int64_t bytes;
@@ -145,8 +144,7 @@ void disk_tidy(const char *dir, int64_t most) {
   if (folder) closedir(folder);
 }
 
-/* ---- writing
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- writing ---- */
 /* A cache that cannot be written costs time, not correctness: failures are silent. */
 void disk_write(const char *dir, const unsigned char key[32], const image *in) {
   char name[700], temporary[740];

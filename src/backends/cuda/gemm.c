@@ -28,8 +28,7 @@ typedef struct {
   int64_t splits;
 } gemm_args;
 
-/* ---- matrices -----------------------------------------------------------------------------------------------------
- */
+/* ---- matrices ---- */
 cuda_axis cuda_plain_axis(int64_t stride) { return (cuda_axis){.dims = 1, .stride = {stride}}; }
 
 cuda_axis cuda_grid_axis(const grid *g, int slot) {
@@ -45,9 +44,7 @@ cuda_matrix cuda_dense_matrix(ambi_dtype t, int64_t cols) {
   return (cuda_matrix){t, cuda_plain_axis(cols), cuda_plain_axis(1)};
 }
 
-/* ---- the text: one for each arithmetic
- * -------------------------------------------------------------------------------
- */
+/* ---- the text: one for each arithmetic ---- */
 static char *text_of(bool wide) {
   static const char defines[] =
       "#define COMPUTE_F64 %d\n#define NUMBERS 1\n#define DTYPES_0 0ull\n#define DTYPES_1 0ull\n#define USED 0u\n"
@@ -69,9 +66,7 @@ static ambi_status find_function(cuda_plan *k, cuda_gemm *g) {
   return api_check(api, api->cuModuleGetFunction(&g->function, m->handle, "gemm"), "gemm");
 }
 
-/* ---- which of the two
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- which of the two ---- */
 /* cuBLASLt adds up as it likes. Where few results are long sums, no time is lost by adding up with care. */
 static bool prefers_text(const cuda_plan *k, const cuda_product *p) {
   enum { LONG_SUM = 1024, FEW_RESULTS = 1024 };
@@ -131,8 +126,7 @@ const char *cuda_gemm_name(const cuda_gemm *g) {
   return g->with_db ? "cuBLASLt, db in its epilogue" : g->blas ? "cuBLASLt" : "gemm";
 }
 
-/* ---- run -----------------------------------------------------------------------------------------------------------
- */
+/* ---- run ---- */
 static ambi_status run_text(const cuda_plan *k, const cuda_gemm *g, const cuda_operands *at, bool accumulate,
                             void *stream) {
   const cuda_product *p = &g->p;

@@ -9,7 +9,7 @@ inline vr half_mul_exp(vr k, vr t) {
 }
 inline vr half_exp(vr t) { return half_mul_exp(K(1.0), t); }
 
-/* ---- sigmoid: a logit is t log2(e) / 2, kept where u^2 is finite --------------------------------------------------- */
+/* ---- sigmoid: a logit is t log2(e) / 2, kept where u^2 is finite ---- */
 inline vr half_logit(vr t) { return m_clamp(t * K(0.72134752044448170), K(-126.0), K(30.0)); }
 inline vr half_logit_cubic(vr x, double p, double q) {
   const vr v = m_clamp(x, K(-14.0), K(7.0));

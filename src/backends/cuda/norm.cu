@@ -103,7 +103,7 @@ inline saved saved_of(const args &a, i64 row) {
 #endif
 #endif
 
-/* ---- rows that go straight to registers ------------------------------------------------------------------------ */
+/* ---- rows that go straight to registers ---- */
 #if KEEP && !QUEUED && !BACKWARD
 /* s of a thread's chunk, kept as it lies in memory; as reals where it is a sum. */
 struct held {
@@ -175,7 +175,7 @@ struct incoming {
 };
 #endif
 
-/* ---- rows that wait in shared memory (queue.cu) ---------------------------------------------------------------- */
+/* ---- rows that wait in shared memory (queue.cu) ---- */
 #if QUEUED
 enum { ADDED = HAS(RESIDUAL) && !SUMMED };
 /* where a stage of the queue has s, the residual, and dy */

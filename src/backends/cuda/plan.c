@@ -23,8 +23,7 @@ static const cuda_kernel *kernel_of(ambi_kind kind) {
   return kernels[kind] && kernels[kind]->plan ? kernels[kind] : NULL; /* an empty one: not written yet */
 }
 
-/* ---- defines --------------------------------------------------------------------------------------------------------
- */
+/* ---- defines ---- */
 static void append(cuda_plan *k, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void append(cuda_plan *k, const char *format, ...) {
   va_list args;
@@ -169,7 +168,7 @@ void cuda_workspace(cuda_plan *k, const char *name, uint64_t bytes) {
   k->workspace += (bytes + 255) / 256 * 256;
 }
 
-/* ---- steps ------------------------------------------------------------------------------------------------------- */
+/* ---- steps ---- */
 static cuda_step *new_step(cuda_plan *k) { /* NULL: the plan has failed */
   if (k->steps == MAX_STEPS) k->failed = true;
   return k->failed ? NULL : &k->step[k->steps++];
@@ -206,7 +205,7 @@ void cuda_then(cuda_plan *k, cuda_call *call, void *context, void (*release)(con
     *s = (cuda_step){.call = call, .context = context, .release = release};
 }
 
-/* ---- questions --------------------------------------------------------------------------------------------------- */
+/* ---- questions ---- */
 int64_t cuda_vector(const cuda_plan *k, uint32_t slots) {
   int64_t smallest = 8;
   for (uint32_t m = slots & used_slots(k); m; m &= m - 1) {
@@ -218,7 +217,7 @@ int64_t cuda_vector(const cuda_plan *k, uint32_t slots) {
   return 16 / (smallest < 2 ? 2 : smallest);
 }
 
-/* ---- making a plan ----------------------------------------------------------------------------------------------- */
+/* ---- making a plan ---- */
 static void describe_problem(cuda_plan *k) {
   const problem *p = k->p;
   const ambi_op_info *info = &p->def->info;
@@ -356,9 +355,7 @@ bool cuda_kernel_info(const ambi_device *dev, int32_t index, ambi_kernel_info *i
   return false;
 }
 
-/* ---- run
- * --------------------------------------------------------------------------------------------------------------------
- */
+/* ---- run ---- */
 static uint64_t address(ambi_buf b) { return (uint64_t)(uintptr_t)b.data + b.offset; }
 
 static ambi_status launch(const cuda_api *api, const cuda_step *s, cuda_args *args, void *stream) {

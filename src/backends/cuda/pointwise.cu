@@ -45,7 +45,7 @@ KERNEL(pointwise, 256) {
     take_points<false>(a);
 }
 
-/* ---- outputs that are sums: 32 elements to a block, 32 threads to each, neighbours read neighbours ------------------- */
+/* ---- outputs that are sums: 32 elements to a block, 32 threads to each, neighbours read neighbours ---- */
 #define SUM_KERNEL(I)                                                                                                 \
   KERNEL(pointwise_sum_##I, 1024) {                                                                                   \
     __shared__ real column[32][33];                                                                                   \

@@ -134,7 +134,7 @@ inline u32 two_halves(float low, float high) {
   return TYPE == F16 ? two_f16(low, high) : two_bf16(low, high);
 }
 
-/* ---- tiles --------------------------------------------------------------------------------------- */
+/* ---- tiles ---- */
 template <int PITCH>
 inline shared_at chunk_at(shared_at tile, int row, int chunk) {
   const int twist = PITCH >= 64 ? row & 7 : row >> 1 & 3;
@@ -194,7 +194,7 @@ inline void load_tile(shared_at tile, const char *global, i64 step, int rows, in
   }
 }
 
-/* ---- products of a warp: MT rows of squares at a time -------------------------------------------- */
+/* ---- products of a warp: MT rows of squares at a time ---- */
 /* c (16 MT, 8 NT) += x y^T: x and y are tiles of DEPTH columns, from row_x and row_y on */
 template <int TYPE, int MT, int NT, int DEPTH, int PITCH>
 inline void add_dots(float (&c)[MT][NT][4], shared_at x, int row_x, shared_at y, int row_y) {
@@ -330,7 +330,7 @@ inline void put_row(bool adds, char *p, const float (&c)[NT][4], int h, float fa
       put_pair<TYPE>(adds, p, 8 * n + 2 * t, c[n][2 * h] * factor, c[n][2 * h + 1] * factor);
 }
 
-/* ---- weights that are zero because of a mask: an infinity or NaN must not count there ------------ */
+/* ---- weights that are zero because of a mask: an infinity or NaN must not count there ---- */
 template <int TYPE>
 inline bool is_odd(u32 bits) {
   const u32 top = TYPE == F16 ? 0x7c00 : 0x7f80;

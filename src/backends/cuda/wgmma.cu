@@ -8,7 +8,7 @@
  * such a tile as it is (its columns are summed over) or flipped (its rows are). */
 enum { GROUP = 128, ATOM_BYTES = 1024 };
 
-/* ---- barriers in shared memory: a phase ends when `count` arrivals have come; phases alternate 0, 1, 0 .. ----- */
+/* ---- barriers in shared memory: a phase ends when `count` arrivals have come; phases alternate 0, 1, 0 .. ---- */
 #ifdef AMBI_EMULATED
 struct emu_phase {
   u32 phase;
@@ -96,7 +96,7 @@ struct ring {
   }
 };
 
-/* ---- tiles --------------------------------------------------------------------------------------- */
+/* ---- tiles ---- */
 template <int ROWS>
 inline shared_at panel_chunk(shared_at tile, int row, int chunk) {
   return tile + (u32)(chunk / 8 * (ROWS * 128) + row * 128 + ((chunk ^ row) & 7) * 16);
@@ -162,7 +162,7 @@ inline void clear_brought(shared_at tile) {
   for (int n = 0; n < ROWS / APART * 4; n++) clear_odd_pair<TYPE>(at + (u32)(n / 4 * APART * 128 + n % 4 * 4));
 }
 
-/* ---- products: on their way from products_begin to products_done -------------------------------- */
+/* ---- products: on their way from products_begin to products_done ---- */
 #ifdef AMBI_EMULATED
 inline void products_begin() {}
 inline void products_issued() {}

@@ -84,7 +84,7 @@ at_index ref_index(const ref_call *c, int slot, int ndim, int64_t n) {
   return i;
 }
 
-/* ---- the backend -------------------------------------------------------------------------------- */
+/* ---- the backend ---- */
 static ambi_status ref_open(ambi_device *dev, const char *which, const ambi_device_options *o) {
   (void)o;
   if (*which) return fail(AMBI_NO_DEVICE, "%s: there is one ref device, called ref", dev->name);

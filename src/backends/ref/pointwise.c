@@ -31,7 +31,7 @@ void ref_pointwise(const ref_call *c, int slot, double (*fn)(const ref_call *c, 
   }
 }
 
-/* ---- elementwise.def, in f64 ----------------------------------------------------------------------- */
+/* ---- elementwise.def, in f64 ---- */
 #define UNARY(name, NAME, formula, default_a, default_b, forward, backward) \
   static double name##_value(double x, double a, double b) {                \
     (void)a, (void)b;                                                       \

@@ -35,7 +35,7 @@ inline void put_rows(const args &a, int s, i64 b, i64 h, int row, int end, int c
 }
 
 #ifndef LOADERS /* backward90.cu has its own */
-/* ---- dq ------------------------------------------------------------------------------------------ */
+/* ---- dq ---- */
 namespace dq {
 enum {
   MT = DQ_MT,
@@ -133,7 +133,7 @@ KERNEL(attention_dq, 32 * DQ_WARPS) {
   put_rows(a, DQ, w.batch, w.head, w.first + DQ_ROW, (int)QUERIES, 0, f.dq, (float)SCALE);
 }
 
-/* ---- dk and dv: of wide heads a block has 128 columns, blockIdx.y says which --------------------- */
+/* ---- dk and dv: of wide heads a block has 128 columns, blockIdx.y says which ---- */
 namespace dkv {
 enum {
   MT = 2,

@@ -25,7 +25,7 @@ inline void put_rows(const args &a, int slot, i64 b, i64 h, int first, int end, 
   }
 }
 
-/* ---- dq ------------------------------------------------------------------------------------------ */
+/* ---- dq ---- */
 namespace dq {
 struct state {
   float dq[4][NH][4], lse[4], delta[4];
@@ -83,7 +83,7 @@ KERNEL(attention_dq, THREADS, BLOCKS) {
   put_rows(a, DQ, w.batch, w.head, w.first, (int)QUERIES, f.dq, (float)SCALE);
 }
 
-/* ---- dk and dv ----------------------------------------------------------------------------------- */
+/* ---- dk and dv ---- */
 namespace dkv {
 /* p^T in s, dt^T in dp: row is the number of query 0 of the head in the workspace */
 inline void weigh_queries(const args &a, const warp_rows &r, float (&s)[4][NJ], float (&dp)[4][NJ], const float *k,

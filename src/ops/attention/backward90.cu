@@ -55,7 +55,7 @@ inline void begin_sum(float (&c)[1][NT][4], const u32 (&w)[KT][4], shared_at y) 
   products_issued();
 }
 
-/* ---- dq ------------------------------------------------------------------------------------------ */
+/* ---- dq ---- */
 namespace dq {
 enum {
   KEYS_HERE = DQ_KEYS,
@@ -216,7 +216,7 @@ KERNEL(attention_dq, 32 * (WORKERS + LOADERS), 1) {
   }
 }
 
-/* ---- dk and dv ----------------------------------------------------------------------------------- */
+/* ---- dk and dv ---- */
 namespace dkv {
 enum {
   QUERIES_HERE = DKV_QUERIES,

@@ -38,8 +38,7 @@ static int64_t key_blocks(const attention_recipe *r, int64_t each) {
 
 static bool wants_keys(const problem *p) { return writes_slot(p, DK) || writes_slot(p, DV); }
 
-/* ---- general.cu ----------------------------------------------------------------------------------------------------
- */
+/* ---- general.cu ---- */
 static int64_t general_shared(const problem *p, int64_t tile, int64_t depth) {
   int64_t rows = is_backward(p) ? 4 : 3, squares = is_backward(p) ? 2 : 1;
   return (rows * tile * (depth + 1) + squares * tile * (tile + 1)) * (int64_t)real_bytes(p) + tile * (tile + 1);
@@ -73,8 +72,7 @@ static ambi_status plan_general(cuda_plan *k, const attention_recipe *r) {
   return AMBI_OK;
 }
 
-/* ---- forward32.cu, backward32.cu -----------------------------------------------------------------------------------
- */
+/* ---- forward32.cu, backward32.cu ---- */
 static const double log2e = 1.4426950408889634;
 
 static bool in_range(double v) { return v > 1e-20 && v < 1e20; } /* and so are its products with 2 log2 e in f32 */
@@ -166,8 +164,7 @@ static ambi_status plan_backward32(cuda_plan *k, const attention_recipe *r) {
   return AMBI_OK;
 }
 
-/* ---- forward16.cu, backward16.cu -----------------------------------------------------------------------------------
- */
+/* ---- forward16.cu, backward16.cu ---- */
 /* How a kernel is cut: so many warps of 16 mt rows each, past so many other rows at a time */
 typedef struct {
   int64_t mt, warps, others;
@@ -271,9 +268,7 @@ static bool fits_16(const cuda_plan *k, const attention_recipe *r) {
   return !is_backward(k->p) || (dq_shared(r, dq_cut(r)) <= most && dkv_shared(r, dkv_cut(r)) <= most);
 }
 
-/* ---- forward90.cu, backward90.cu
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- forward90.cu, backward90.cu ---- */
 enum {
   LOADERS = 4,
   BESIDES = 1024 + 256

@@ -46,7 +46,7 @@ inline void mask_scores(const args &a, float (&s)[MT][NT][4], int query, int key
     }
 }
 
-/* ---- online softmax ------------------------------------------------------------------------------ */
+/* ---- online softmax ---- */
 /* The largest of a row of scores: 4 lanes share it */
 inline float row_most(const float (&s)[NT][4], int h) {
   float most = s[0][2 * h];
@@ -131,7 +131,7 @@ inline void forward_keys(const args &a, const place &w, forward_state &f, shared
   if (HAS(V)) add_weighted<TYPE, MT, DT, NT, PITCH>(f.o, s, k + TILE_BYTES, 0);
 }
 
-/* ---- in and out ---------------------------------------------------------------------------------- */
+/* ---- in and out ---- */
 inline void load_keys(const args &a, const place &w, shared_at k, int key) {
   load_slot<KEYS_HERE, THREADS>(a, k, K, w.batch, w.group, key, w.valid);
   if (HAS(V)) load_slot<KEYS_HERE, THREADS>(a, k + TILE_BYTES, V, w.batch, w.group, key, w.valid);

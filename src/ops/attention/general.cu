@@ -124,7 +124,7 @@ inline real row_max(real v) {
   return v;
 }
 
-/* ---- scores of TILE queries from `query` and TILE keys from `key` -------------------------------- */
+/* ---- scores of TILE queries from `query` and TILE keys from `key` ---- */
 /* Whether they all see each other */
 inline bool all_see(const args &a, i64 query, i64 key, i64 n) {
   const i64 last = query + TILE - 1;
@@ -143,7 +143,7 @@ inline void scores(const args &a, tile_part &t, const real *q, const real *k) {
     }
 }
 
-/* ---- forward: o, and the largest score and the sum of e^(t - most) of each row ------------------- */
+/* ---- forward: o, and the largest score and the sum of e^(t - most) of each row ---- */
 struct forward_state {
   row_part o;
   long_sum sum[EACH]; /* of this thread's columns */
@@ -237,7 +237,7 @@ KERNEL(attention_forward, THREADS) {
 }
 #else
 
-/* ---- backward: lse and delta --------------------------------------------------------------------- */
+/* ---- backward: lse and delta ---- */
 /* This thread's part of do.o of its rows; o as saved, or in f */
 inline real delta_part(const args &a, const place &w, const forward_state &f, int i) {
   real delta = 0;
@@ -273,7 +273,7 @@ KERNEL(attention_statistics, THREADS) {
   }
 }
 
-/* ---- p and dt of a tile, in shared memory -------------------------------------------------------- */
+/* ---- p and dt of a tile, in shared memory ---- */
 /* row: number of query `query` in the workspace */
 inline void weigh(const args &a, tile_part &t, const tile_part &dp, const tiles &m, i64 row, i64 query, i64 key, i64 n,
                   bool whole) {

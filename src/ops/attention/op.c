@@ -47,7 +47,7 @@ static const ambi_attr_info attributes[] = {
 
 static const int8_t in_place[][2] = {{-1, -1}};
 
-/* ---- shapes ------------------------------------------------------------------------------------------- */
+/* ---- shapes ---- */
 /* B H (L + S) D, with empty axes counted as one: what workspaces are in proportion to stays far from 2^63 bytes. */
 static ambi_status check_size(const problem *p) {
   const int64_t limit = INT64_C(1) << 48, *q = p->t[Q].shape, *k = p->t[K].shape;
@@ -79,7 +79,7 @@ static ambi_status shapes(problem *p) {
   return AMBI_OK;
 }
 
-/* ---- recipe ------------------------------------------------------------------------------------------- */
+/* ---- recipe ---- */
 /* dv needs p alone: neither v nor o. */
 static void read_what_is_needed(problem *p) {
   if (!writes_slot(p, AMBI_GRAD(Q)) && !writes_slot(p, AMBI_GRAD(K))) p->reads &= ~(AMBI_BIT(V) | AMBI_BIT(O));

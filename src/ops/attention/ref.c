@@ -78,7 +78,7 @@ static void forward(const ref_call *c) {
       }
 }
 
-/* ---- backward --------------------------------------------------------------------------------------- */
+/* ---- backward ---- */
 static void solve_dt(query *w) {
   double delta = 0, cap = w->r->softcap;
   for (int64_t d = 0; d < w->r->width && w->seen.lo < w->seen.hi; d++)

@@ -24,7 +24,7 @@ KERNEL(cross_entropy_count, 1024) {
   if (threadIdx.x == 0) *(real *)DIVISOR = count > 0 ? count : (real)1;
 }
 
-/* ---- a row of logits ----------------------------------------------------------------------------------------------- */
+/* ---- a row of logits ---- */
 /* A thread's chunks of a row: its column moves by STRIDE from one to the next, its place in shared memory by HELD_STEP.
  * All rows of a group have the same phase, and so the same chunks. */
 enum { STRIDE = GROUP * VEC };
@@ -63,7 +63,7 @@ inline void get_l(const args &a, real (&l)[VEC], const line &x, const char *held
   for (int k = 0; k < VEC && CAPPED; k++) l[k] = CAP * m_tanh(l[k] / CAP);
 }
 
-/* ---- the formula --------------------------------------------------------------------------------------------------- */
+/* ---- the formula ---- */
 struct ce_row {
   real max, sum, lse, loss; /* e^(l - lse) = e^(l - max) / sum */
 };
@@ -99,7 +99,7 @@ template <bool HOT> inline void gradient(const args &a, real (&l)[VEC], real max
   }
 }
 
-/* ---- rows ---------------------------------------------------------------------------------------------------------- */
+/* ---- rows ---- */
 /* The loss and lse of a row that counts, by all its threads */
 inline ce_row read_row(const args &a, i64 row, const line &x, char *memory, i64 target, lump (&room)[2][32], int &turn) {
   running_lump mine;

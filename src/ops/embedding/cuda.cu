@@ -64,7 +64,7 @@ KERNEL(embedding_forward, 256) {
     copy_rows<false>(a);
 }
 #else
-/* ---- the lists ------------------------------------------------------------------------------------------------ */
+/* ---- the lists ---- */
 #define counts       ((u64 *)COUNT)       /* (V): tokens that name it                             */
 #define starts       ((u64 *)START)       /* (V): where its list begins                           */
 #define first_pieces ((u64 *)FIRST_PIECE) /* (V): and its pieces, if it has more than one         */
@@ -163,7 +163,7 @@ KERNEL(embedding_collect, 256) {
   }
 }
 
-/* ---- the sums ------------------------------------------------------------------------------------------------- */
+/* ---- the sums ---- */
 /* Of column c of dy over `count` tokens of a list: UNROLL at a time, those sums with Kahan's correction */
 template <bool ALIGNED>
 inline void sum_tokens(const args &a, real (&out)[VEC], const i64 *list, i64 count, i64 c) {

@@ -17,7 +17,7 @@ enum { DX = AMBI_GRAD(X), DW = AMBI_GRAD(W), DB = AMBI_GRAD(B), DY = AMBI_GRAD(Y
 
 extern const char linear_cu[];
 
-/* ---- the products ----------------------------------------------------------------------------------------------- */
+/* ---- the products ---- */
 /* x, y and their gradients: a row for each m */
 static cuda_matrix by_rows(const problem *p, int slot) {
   const rows_recipe *r = rows_of(p);
@@ -93,8 +93,7 @@ static ambi_status plan_product(cuda_plan *k, const step *wanted, uint64_t *need
   return AMBI_OK;
 }
 
-/* ---- db: PARTS sums over some rows each, then the sum of those -----------------------------------------------------
- */
+/* ---- db: PARTS sums over some rows each, then the sum of those ---- */
 static void plan_db(cuda_plan *k, step *dw) {
   enum { WIDTH = 64, ROWS_AT_ONCE = 4 }; /* threads of a block: WIDTH x ROWS_AT_ONCE */
   const rows_recipe *r = rows_of(k->p);

@@ -47,7 +47,7 @@ static bool sums_dw(const problem *p) {
   return writes_slot(p, DW) && rows_in(p) > block_rows(p) && p->t[DW].dtype != p->compute;
 }
 
-/* ---- the products of a block of m rows --------------------------------------------------------------------------- */
+/* ---- the products of a block of m rows ---- */
 enum { LOGITS_PRODUCT, DX_PRODUCT, DW_PRODUCT, PRODUCTS };
 
 static cuda_matrix weight(const problem *p, int slot) {
@@ -69,8 +69,7 @@ static cuda_product product_of(const problem *p, int which, int64_t m) {
   return all[which];
 }
 
-/* ---- the call -------------------------------------------------------------------------------------------------------
- */
+/* ---- the call ---- */
 typedef struct {
   int64_t rows, block;
   cuda_gemm *gemm[2][PRODUCTS];        /* of whole blocks, and of the last when it has fewer rows; NULL: not wanted */
@@ -136,8 +135,7 @@ static ambi_status run_blocks(const cuda_plan *k, void *context, const cuda_args
   return AMBI_OK;
 }
 
-/* ---- the plan -------------------------------------------------------------------------------------------------------
- */
+/* ---- the plan ---- */
 static void say_numbers(cuda_plan *k) {
   const problem *p = k->p;
   const int64_t C = C_of(p);

@@ -13,7 +13,7 @@ inline i64 target_of(const args &a, i64 row) {
 inline bool counts(i64 target, i64 ignored) { return target >= 0 && target != ignored; }
 #define COUNTS(row) counts(target_of(a, row), IGNORED)
 
-/* ---- once: the rows that count, as a divisor -------------------------------------------------------------------- */
+/* ---- once: the rows that count, as a divisor ---- */
 KERNEL(lce_count, 1024) {
   __shared__ real scratch[32];
   real count = 0;
@@ -22,7 +22,7 @@ KERNEL(lce_count, 1024) {
   if (threadIdx.x == 0) *(real *)DIVISOR = count > 0 ? count : (real)1;
 }
 
-/* ---- of each block: x in a dense copy --------------------------------------------------------------------------- */
+/* ---- of each block: x in a dense copy ---- */
 inline line row_of_block(char *block, i64 i, i64 cols, int dtype) {
   return make_line(true, block, i * cols, dtype, 1, false);
 }
@@ -40,7 +40,7 @@ KERNEL(lce_gather, GROUP * GROUPS) {
   }
 }
 
-/* ---- a row of logits -------------------------------------------------------------------------------------------- */
+/* ---- a row of logits ---- */
 #define CLASS(j) (((j) * ROW_THREADS + threadIdx.x) * WIDE) /* the first of a thread's classes */
 #define CLASS_CHUNKS ((CLASSES + ROW_THREADS * WIDE - 1) / (ROW_THREADS * WIDE))
 
@@ -195,7 +195,7 @@ KERNEL(lce_dlogits, ROW_THREADS) {
   }
 }
 
-/* ---- gradients of the block ------------------------------------------------------------------------------------- */
+/* ---- gradients of the block ---- */
 KERNEL(lce_scatter, GROUP * GROUPS) {
   for (i64 i = FIRST_ROW; i < HERE; i += ROW_STEP) {
     const line to = LINE(DX, FIRST + i), from = row_of_block(DX_BLOCK, i, COLS, REAL_DTYPE);
@@ -228,7 +228,7 @@ KERNEL(lce_db, 256) {
   sums[c] = sum.total, sums[CLASSES + c] = sum.lost;
 }
 
-/* ---- after the last block --------------------------------------------------------------------------------------- */
+/* ---- after the last block ---- */
 KERNEL(lce_put_db, 256) {
   const i64 c = (i64)blockIdx.x * 256 + threadIdx.x;
   if (c < CLASSES) PUT(DB, c * DB_STRIDE, ((const real *)DB_SUMS)[c]);

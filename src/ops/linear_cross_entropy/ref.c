@@ -34,7 +34,7 @@ static void forward(const ref_call *c) {
   ref_put_loss(c, LOSS, &sum, divisor);
 }
 
-/* ---- backward: with d = dlogits (rows, C) in the scratch; rows that do not count are left out ------------------- */
+/* ---- backward: with d = dlogits (rows, C) in the scratch; rows that do not count are left out ---- */
 static void dlogits(const ref_call *c, double *d) {
   double divisor = ref_divisor(c, TARGET);
   int64_t C = C_of(c);

@@ -46,8 +46,8 @@ static void say_strides(cuda_plan *k, const rope_recipe *r) {
   cuda_number(k, "FREQUENCY_STRIDE", reads_slot(k->p, FREQUENCIES) ? k->p->t[FREQUENCIES].stride[0] : 0);
 }
 
-/* ---- launches: a window of pairs each, with the frequencies that the CPU would use, bit for bit: one ulp more or less
- * of a frequency is multiplied by the position -------------------------------------------------------------------- */
+/* ---- launches: a window of pairs each ---- */
+/* Its frequencies are those that the CPU would use, bit for bit: the position multiplies an ulp more or less. */
 typedef struct {
   int rotate;       /* the held launch */
   int first, table; /* of the numbers FIRST_PAIR and PAIRS; of the frequencies */

@@ -10,7 +10,7 @@
 #define TO   Y
 #endif
 
-/* ---- angles ---------------------------------------------------------------------------------------------------- */
+/* ---- angles ---- */
 /* The frequencies of this launch's pairs, FIRST_PAIR on: the host's, or those given */
 inline double frequency_at(const args &a, i64 i) {
   if (!HAS(FREQUENCIES)) return __longlong_as_double(FREQUENCY_BITS(i));
@@ -59,7 +59,7 @@ inline turn turn_at(double position, const double *frequency) {
   return by;
 }
 
-/* ---- rows ----------------------------------------------------------------------------------------------------- */
+/* ---- rows ---- */
 /* Where row number `row` of (B, L) begins in head 0 */
 #define ROW_OFFSET(s, row) row_offset(row, LENGTH, BATCH_STRIDE(s), ROW_STRIDE(s))
 

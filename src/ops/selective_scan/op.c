@@ -71,7 +71,7 @@ static const int8_t in_place[][2] = {{Y, U},
                                      {DGRAD(H0), H0},
                                      {-1, -1}};
 
-/* ---- shapes ------------------------------------------------------------------------------------------- */
+/* ---- shapes ---- */
 /* A constant B or C, and one of rank 3, counts as one group. */
 static int64_t groups_of(const problem *p, int slot) { return p->t[slot].ndim == 4 ? p->t[slot].shape[1] : 1; }
 
@@ -122,7 +122,7 @@ static ambi_status shapes(problem *p) {
   return check_size(p);
 }
 
-/* ---- recipe ------------------------------------------------------------------------------------------- */
+/* ---- recipe ---- */
 #define BIT AMBI_BIT
 enum { DY = DGRAD(Y), DH_LAST = DGRAD(H_LAST) };
 

@@ -47,7 +47,7 @@ static double phi_slope(double x) {
 /* bbar / B */
 static double gain(const ref_call *c, double d, double a) { return c->p->op.u.selective_scan.zoh ? d * phi(d * a) : d; }
 
-/* ---- the states of channel d of batch b: before[t][n] enters step t, after[t][n] leaves it ---------------- */
+/* ---- the states of channel d of batch b: before[t][n] enters step t, after[t][n] leaves it ---- */
 typedef struct {
   double *before, *after;                 /* (L, N)                                     */
   double *du, *ddelta, *dz;               /* (L)                                        */
@@ -116,7 +116,7 @@ static void forward(const ref_call *c) {
     }
 }
 
-/* ---- backward ------------------------------------------------------------------------------------------ */
+/* ---- backward ---- */
 /* Where element i of a tensor like `slot` is in a dense array */
 static int64_t dense(const ref_call *c, int slot, at_index i) {
   int64_t at = 0;

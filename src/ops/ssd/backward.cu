@@ -5,7 +5,7 @@
  * step ssd_groups                dB and dC; what h gives to each step, what each step gives to dh, and what h gives to
  * dh ssd_backward              dx, ddelta; sums over the chunk, which ssd_heads adds up */
 
-/* ---- what each chunk adds to the gradient of the state before it: sum_t from_t dy_t C_t^T ------------------- */
+/* ---- what each chunk adds to the gradient of the state before it: sum_t from_t dy_t C_t^T ---- */
 KERNEL(ssd_states_back, THREADS) {
   DYNAMIC_SHARED(memory);
   __shared__ runs r;
@@ -39,7 +39,7 @@ KERNEL(ssd_scan_back, THREADS) {
 /* Whether dh of a chunk is more than zero by definition */
 inline bool has_dh(const args &a, const place &w) { return NEEDS_DH && (w.chunk + 1 < CHUNKS || HAS(DH_LAST)); }
 
-/* ---- within a chunk: g of all heads, and what passes each step ---------------------------------------------- */
+/* ---- within a chunk: g of all heads, and what passes each step ---- */
 /* e_t = the sum of v_ij over j < t <= i: columns from below, in PARTS of rows, then along rows */
 enum { PARTS = THREADS / T, PART = T / PARTS };
 struct passing {
@@ -130,7 +130,7 @@ KERNEL(ssd_within, THREADS, 2) {
   for (int e = 0; e < EACH; e++) G_SUMS(part)[row_of(e) * T + column_of(e)] = all.v[e];
 }
 
-/* ---- dB and dC ---------------------------------------------------------------------------------------------- */
+/* ---- dB and dC ---- */
 /* The sum over the parts of g, as a tile */
 inline void load_g(const args &a, tile to) {
   sums all;
@@ -228,7 +228,7 @@ KERNEL(ssd_groups, THREADS, 2) {
   if (HAS(DC)) put_rows(a, DC, group, 0, n, dc);
 }
 
-/* ---- dx and ddelta ------------------------------------------------------------------------------------------ */
+/* ---- dx and ddelta ---- */
 /* What h gives to each step and each step to dh, over the tiles of states */
 struct gifts {
   real of[2][T];
@@ -337,7 +337,7 @@ KERNEL(ssd_backward, THREADS, 2) {
   finish_steps(a, w, r, m.d, x_du, dy_x, room[0]);
 }
 
-/* ---- sums over batch and time: a warp for each head --------------------------------------------------------- */
+/* ---- sums over batch and time: a warp for each head ---- */
 KERNEL(ssd_heads, 32) {
   const i64 head = blockIdx.x;
   const int slots[SUMS] = {DA, DD, DDELTA_BIAS};

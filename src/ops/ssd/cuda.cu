@@ -17,7 +17,7 @@
 #define P_STRIDE(s) STRIDE(s, 4)
 #define N_STRIDE(s) STRIDE(s, 5)
 
-/* ---- where: a chunk of a head ------------------------------------------------------------------------------- */
+/* ---- where: a chunk of a head ---- */
 struct place {
   i64 batch, head, group, chunk, first; /* step                                */
   int count;                            /* steps                               */
@@ -42,7 +42,7 @@ inline place place_of(const args &a) {
 inline real number_of(const args &a, int s, i64 head) { return HAS(s) ? GET(s, head * H_STRIDE(s)) : (real)0; }
 inline real decay_of(const args &a, i64 head) { return A_LOG ? -m_exp(number_of(a, A, head)) : number_of(a, A, head); }
 
-/* ---- the runs of a chunk: parted by resets ------------------------------------------------------------------ */
+/* ---- the runs of a chunk: parted by resets ---- */
 struct runs {
   int of[T];                 /* of each step                                                    */
   int first_end, last_start; /* steps that the state before reaches; that reach the state after */
@@ -73,7 +73,7 @@ inline void find_runs(const args &a, const place &w, runs &r) {
 }
 inline bool sees(const args &a, const runs &r, int s, int t) { return s <= t && (!HAS(SEQ_IDX) || r.of[s] == r.of[t]); }
 
-/* ---- the decays of a chunk ---------------------------------------------------------------------------------- */
+/* ---- the decays of a chunk ---- */
 /* Between two steps they are products of abar, in three parts where the steps are in different octets: nothing cancels,
  * and an infinity stays where it is. */
 enum { OCTETS = T / 8 };
@@ -119,7 +119,7 @@ inline void load_decays(const args &a, const place &w, decays &m) {
   __syncthreads();
 }
 
-/* ---- what a chunk has to do with the states at its ends, found once: ssd_ends ------------------------------- */
+/* ---- what a chunk has to do with the states at its ends, found once: ssd_ends ---- */
 /* from_t = abar_0 .. abar_t;  to_t = d_t abar_{t+1} .. of the last step;  keep: all abar, if the state is carried on */
 #define FROM(index)    ((real *)ENDS + (index)*2 * T)
 #define TO(index)      ((real *)ENDS + (index)*2 * T + T)
@@ -140,7 +140,7 @@ KERNEL(ssd_ends, T) {
   CARRIES(w.index) = r.carries;
 }
 
-/* ---- tiles of a chunk -------------------------------------------------------------------------------------- */
+/* ---- tiles of a chunk ---- */
 /* Steps [lo, hi) of channels p .. of a head (x, y), or of states n .. of a group (b, c) */
 inline void load_rows(const args &a, tile to, int s, const place &w, i64 first_p, i64 first_n, int lo, int hi,
                       const real *scale = 0) {
@@ -171,7 +171,7 @@ inline void put_state(const args &a, char *states, i64 index, i64 p, i64 n, cons
              c);
 }
 
-/* ---- what each chunk adds to the state: sum_s to_s x_s B_s^T ------------------------------------------------ */
+/* ---- what each chunk adds to the state: sum_s to_s x_s B_s^T ---- */
 KERNEL(ssd_states, THREADS) {
   DYNAMIC_SHARED(memory);
   __shared__ runs r;
@@ -192,7 +192,7 @@ KERNEL(ssd_states, THREADS) {
   }
 }
 
-/* ---- .. becomes the state before it: a thread takes SCAN_VEC elements through the chunks -------------------- */
+/* ---- .. becomes the state before it: a thread takes SCAN_VEC elements through the chunks ---- */
 struct element {
   i64 batch, head, p, n, above, at, each; /* above: of B H; at: of the state's `each` elements */
   bool there;
@@ -245,7 +245,7 @@ KERNEL(ssd_scan, THREADS) {
 }
 
 #if !BACKWARD
-/* ---- outputs ------------------------------------------------------------------------------------------------ */
+/* ---- outputs ---- */
 /* l_ts C_t.B_s d_s at (t, s), and h C_t */
 inline void find_weights(const args &a, const place &w, i64 p, const runs &r, const decays &m, tile c, tile b, tile h,
                          sums &past) {

@@ -52,7 +52,7 @@ static const ambi_attr_info attributes[] = {
 static const int8_t in_place[][2] = {
     {Y, X}, {H_LAST, H0}, {DGRAD(X), DGRAD(Y)}, {DGRAD(X), X}, {DGRAD(H0), DGRAD(H_LAST)}, {-1, -1}};
 
-/* ---- shapes ------------------------------------------------------------------------------------------- */
+/* ---- shapes ---- */
 /* B L H P N, with empty axes counted as one: what workspaces are in proportion to stays far from 2^63 bytes. */
 static ambi_status check_size(const problem *p) {
   const int64_t limit = INT64_C(1) << 46, *x = p->t[X].shape, *b = p->t[B].shape;
@@ -87,7 +87,7 @@ static ambi_status shapes(problem *p) {
   return check_size(p);
 }
 
-/* ---- recipe ------------------------------------------------------------------------------------------- */
+/* ---- recipe ---- */
 #define BIT AMBI_BIT
 enum { DY = DGRAD(Y), DH_LAST = DGRAD(H_LAST) };
 

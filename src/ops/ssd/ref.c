@@ -24,7 +24,7 @@ static double delta_at(const ref_call *c, int64_t b, int64_t t, int64_t h) {
   return c->p->op.u.ssd.softplus ? m_softplus(delta) : delta;
 }
 
-/* ---- the states of head h of batch b ---------------------------------------------------------------------- */
+/* ---- the states of head h of batch b ---- */
 typedef struct {
   double *h;                /* (L + 1, P, N): state t enters step t, unless it resets, and t + 1 leaves it */
   double *dh;               /* (P, N)                                                                      */
@@ -93,7 +93,7 @@ static void forward(const ref_call *c) {
     for (int64_t h = 0; h < r->heads; h++) forward_head(c, &w, b, h);
 }
 
-/* ---- backward ------------------------------------------------------------------------------------------ */
+/* ---- backward ---- */
 /* Step t: dh is that of h_t without its own output's part, and becomes that of h_{t-1} */
 static void step_back(const ref_call *c, work *w, int64_t b, int64_t t, int64_t h) {
   const ssd_recipe *r = ssd(c->p);

@@ -167,7 +167,7 @@ inline void add_product_where(sums &c, tile a, tile b, IN in) {
         c.v[e] += (FLIP_A ? cell(a, k, row_of(e)) : cell(a, row_of(e), k)) * cell(b, k, column_of(e));
 }
 
-/* ---- global memory ------------------------------------------------------------------------------------------ */
+/* ---- global memory ---- */
 /* VEC neighbours of a row of which `left` exist, `inner` elements apart */
 inline void get_vector(real (&v)[VEC], int dtype, const char *at, i64 i, i64 inner, i64 left) {
   if (VEC > 1) return load_some<VEC>(v, dtype, at, i, left);

@@ -20,7 +20,7 @@ static bool memory_grow(uint64_t pages) {
 static uint64_t own_bytes(void) { return (uintptr_t)&__heap_base; }
 char *address(uint32_t offset) { return (char *)(uintptr_t)offset; }
 
-/* ---- the library's core, with nobody to tell about failures ------------------------------------------------------ */
+/* ---- the library's core, with nobody to tell about failures ---- */
 ambi_status fail(ambi_status s, const char *format, ...) {
   (void)format;
   return s;
@@ -50,8 +50,7 @@ static pool *threads(void) { return NULL; }
 char *address(uint32_t offset) { return native_memory + offset; }
 #endif
 
-/* ---- the workspace: grown once for the largest call so far --------------------------------------------------------
- */
+/* ---- the workspace: grown once for the largest call so far ---- */
 static uint64_t workspace_at, workspace_size;
 
 static bool reserve(uint64_t bytes) {
@@ -65,8 +64,7 @@ static bool reserve(uint64_t bytes) {
   return true;
 }
 
-/* ---- checks
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- checks ---- */
 static bool meets(uint64_t a, uint64_t a_size, uint64_t b, uint64_t b_size) {
   return a < b + b_size && b < a + a_size && a_size > 0 && b_size > 0;
 }
@@ -114,8 +112,7 @@ static int check_overlaps(const call *c, const problem *p) {
   return DONE;
 }
 
-/* ---- a call
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- a call ---- */
 static struct {
   word params[MOST_PARAMS_WORDS];
   uint32_t words;

@@ -51,7 +51,7 @@ typedef struct {
 
 extern const family module; /* the one of this module */
 
-/* ---- what a plan is written with ------------------------------------------------------------------------------- */
+/* ---- what a plan is written with ---- */
 #define CHECK(code_of)               \
   do {                               \
     int code_ = (code_of);           \
