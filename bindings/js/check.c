@@ -1,4 +1,4 @@
-/* check.c -- the program inside ambi-check.wasm and ambi-check-relaxed.wasm: `ambi check` and `ambi info`, whose sources are those of cli/. */
+/* check.c -- the program inside ambi-check.wasm and ambi-check-relaxed.wasm: `ambi check` and `ambi info` of cli/. */
 #include <stdio.h>
 #include <string.h>
 

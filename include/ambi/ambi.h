@@ -75,7 +75,7 @@ AMBI_API const char *ambi_status_name(ambi_status s);
 AMBI_API const char *ambi_dtype_name(ambi_dtype t);
 AMBI_API size_t ambi_dtype_size(ambi_dtype t); /* bytes; 0 for AMBI_NONE                             */
 
-/* ---- tensors: shape without memory, memory without shape (element strides, as in DLPack) ------
+/* ---- tensors: shape without memory, memory without shape (element strides, as in DLPack) ----
  * A stride of 0 repeats an input along that axis. In a gradient it means "sum over that axis" (elementwise ops). */
 typedef struct {
   ambi_dtype dtype;
@@ -95,7 +95,7 @@ AMBI_API int64_t ambi_numel(const ambi_tensor *t); /* elements; -1 when it overf
 /* Bytes from the first byte of the lowest element to the last of the highest; -1 when it overflows.   */
 AMBI_API int64_t ambi_span(const ambi_tensor *t);
 
-/* ---- devices, memory, streams ------------------------------------------------------------------ */
+/* ---- devices, memory, streams ---- */
 typedef struct {
   void *native;          /* adopt a CUcontext or WGPUDevice; NULL: make one                          */
   int32_t threads;       /* CPU: 0 = all cores                                                       */
@@ -127,7 +127,7 @@ AMBI_API ambi_status ambi_stream_create(ambi_device *dev, void *native, ambi_str
 AMBI_API void ambi_stream_destroy(ambi_stream *s);
 AMBI_API ambi_status ambi_stream_wait(ambi_stream *s);
 
-/* ---- events: a point in the work of a stream, to wait for and to measure from -------------------
+/* ---- events: a point in the work of a stream, to wait for and to measure from ----
  * An event stands for where it was last recorded; before that, it can only be recorded. One thread uses it at a time.
  * cpu and ref are done with their work when a call returns: an event there has passed once it is recorded, and its
  * time is the host's clock in that call.
@@ -142,7 +142,7 @@ AMBI_API ambi_status ambi_event_wait(ambi_event *e);                        /* t
 AMBI_API ambi_status ambi_event_query(ambi_event *e, int32_t *passed);      /* 1: waiting would take no time        */
 AMBI_API ambi_status ambi_event_elapsed(ambi_event *from, ambi_event *to, double *ms); /* waits for both            */
 
-/* ---- operations ---------------------------------------------------------------------------------
+/* ---- operations ----
  * op.t[s] describes primal slot s. An absent optional input is left out of the formula.
  * Forward writes every required output, and each optional one that is described or in `want`;
  *   outputs may be left zero and are then inferred.
@@ -250,7 +250,7 @@ typedef struct {
   } u;
 } ambi_op;
 
-/* ---- plans ------------------------------------------------------------------------------------- */
+/* ---- plans ---- */
 typedef struct {
   const char *kernel;     /* "rmsnorm.backward bf16 cpu/avx512 rows"                                 */
   uint64_t workspace;     /* bytes; may be 0. The buffer is 64-aligned and overlaps no slot          */
@@ -269,7 +269,7 @@ AMBI_API const char *ambi_plan_source(const ambi_plan *p);          /* the CUDA 
 /* stream NULL: the device's own. slots: n buffers by slot number; those past n are absent. */
 AMBI_API ambi_status ambi_run(const ambi_plan *p, ambi_stream *s, const ambi_buf *slots, size_t n, ambi_buf workspace);
 
-/* ---- graphs: what runs on a stream between record and recorded is kept instead of run, and replayed as one ------
+/* ---- graphs: what runs on a stream between record and recorded is kept instead of run, and replayed as one ----
  * Buffers are those of the recording, so what changes from step to step (a learning rate) lives in device memory.
  * AMBI_UNSUPPORTED on devices that have none.                                                                   */
 AMBI_API ambi_status ambi_record(ambi_stream *s);
@@ -277,7 +277,7 @@ AMBI_API ambi_status ambi_recorded(ambi_stream *s, ambi_graph **out);
 AMBI_API ambi_status ambi_replay(const ambi_graph *g, ambi_stream *s);
 AMBI_API void ambi_graph_destroy(ambi_graph *g);
 
-/* ---- reflection: bindings, docs, `ambi info` and the test harness are driven by this, not by hand -- */
+/* ---- reflection: bindings, docs, `ambi info` and the test harness are driven by this, not by hand -- ---- */
 enum {
   AMBI_SLOT_OUTPUT = 1,   /* otherwise an input                                                      */
   AMBI_SLOT_OPTIONAL = 2, /* may be absent                                                           */

@@ -35,7 +35,7 @@ typedef struct ambi_pack_host ambi_pack_host;
 typedef struct ambi_pack ambi_pack;
 typedef struct ambi_pack_kernel ambi_pack_kernel;
 
-/* ---- trust ------------------------------------------------------------------------------------------------------ */
+/* ---- trust ---- */
 typedef struct {
   const char *id, *hash; /* "swiglu_f32", "sha256:<hex>" */
 } ambi_pack_allowed;
@@ -59,7 +59,7 @@ typedef struct {
 AMBI_API ambi_status ambi_pack_host_create(const ambi_pack_options *o, ambi_pack_host **out);
 AMBI_API void ambi_pack_host_destroy(ambi_pack_host *host); /* after its packs, kernels, leases and calls */
 
-/* ---- packs ------------------------------------------------------------------------------------------------------- */
+/* ---- packs ---- */
 AMBI_API ambi_status ambi_pack_open(ambi_pack_host *host, const char *folder, ambi_pack **out);
 AMBI_API void ambi_pack_close(ambi_pack *pack); /* what was opened from it, or made active, stays */
 
@@ -81,7 +81,7 @@ typedef struct {
 AMBI_API ambi_status ambi_pack_get_info(const ambi_pack *pack, ambi_pack_info *info);
 AMBI_API ambi_status ambi_pack_get_kernel_info(const ambi_pack *pack, int32_t index, ambi_pack_kernel_info *info);
 
-/* ---- kernels ----------------------------------------------------------------------------------------------------- */
+/* ---- kernels ---- */
 /* Where `id` cannot be used, the kernel that the pack names as its fallback. */
 AMBI_API ambi_status ambi_pack_kernel_open(ambi_pack *pack, const char *id, ambi_pack_kernel **out);
 AMBI_API const char *ambi_pack_kernel_id(const ambi_pack_kernel *k); /* the fallback's, where that stepped in */
@@ -117,15 +117,14 @@ AMBI_API ambi_status ambi_pack_run(ambi_pack_kernel *k, ambi_pack_call *call);
 AMBI_API ambi_status ambi_pack_lease(ambi_pack_kernel *k, ambi_pack_call *call);
 AMBI_API void ambi_pack_return(ambi_pack_kernel *k, ambi_pack_call *call);
 
-/* ---- the active pack ----------------------------------------------------------------------------------------------
- */
+/* ---- the active pack ---- */
 /* Every kernel is compiled and self-tested first; calls under way finish on the old pack. */
 AMBI_API ambi_status ambi_pack_swap(ambi_pack_host *host, ambi_pack *pack);
 AMBI_API ambi_status ambi_pack_rollback(ambi_pack_host *host); /* to the one before, once */
 AMBI_API ambi_status ambi_pack_active(ambi_pack_host *host, const char *id, ambi_pack_kernel **out);
 AMBI_API ambi_status ambi_pack_run_active(ambi_pack_host *host, const char *id, ambi_pack_call *call);
 
-/* ---- for makers of packs: keys are 32 bytes, a signature is 64 bytes over the exact bytes of kernels.json ------- */
+/* ---- for makers of packs: keys are 32 bytes, a signature is 64 bytes over the exact bytes of kernels.json ---- */
 AMBI_API ambi_status ambi_pack_make_key(uint8_t secret[32]);
 AMBI_API ambi_status ambi_pack_public_key(const uint8_t secret[32], uint8_t key[32]);
 AMBI_API ambi_status ambi_pack_sign(const uint8_t secret[32], const void *data, size_t bytes, uint8_t signature[64]);

@@ -46,7 +46,7 @@ static inline bool is_backward(const problem *p) { return p->op.pass == AMBI_BAC
     if (s_ != AMBI_OK) return s_; \
   } while (0)
 
-/* ---- status.c: the thread's error sentence --------------------------------------------------- */
+/* ---- status.c: the thread's error sentence ---- */
 ambi_status fail(ambi_status s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* "rmsnorm: slot dw: ..." */
 ambi_status fail_slot(ambi_status s, const problem *p, int slot, const char *format, ...)
@@ -59,7 +59,7 @@ static inline int64_t dtype_bytes(ambi_dtype t) {
   return bytes[t];
 }
 
-/* ---- tensor.c --------------------------------------------------------------------------------- */
+/* ---- tensor.c ---- */
 bool is_float(ambi_dtype t);
 bool mul_overflows(int64_t a, int64_t b, int64_t *out); /* also true for a negative product      */
 bool same_shape(const ambi_tensor *a, const ambi_tensor *b);
@@ -69,7 +69,7 @@ bool tensor_range(const ambi_tensor *t, int64_t *low, int64_t *high); /* bytes f
 bool views_overlap(const ambi_tensor *a, intptr_t at_a, const ambi_tensor *b, intptr_t at_b);
 void shape_text(const ambi_tensor *t, char *out, size_t n); /* "(4, 33)"                           */
 
-/* ---- shapes.c: what an op's shapes() is written with ------------------------------------------- */
+/* ---- shapes.c: what an op's shapes() is written with ---- */
 /* Slot s must be (shape): checked when described, filled in as dense of `dtype` when not; AMBI_OK when absent. */
 ambi_status expect(problem *p, int slot, ambi_dtype dtype, int ndim, const int64_t *shape);
 ambi_status expect_like(problem *p, int slot, int other);       /* the shape and, by default, dtype of `other` */
@@ -77,7 +77,7 @@ ambi_status expect_one(problem *p, int slot, ambi_dtype dtype); /* one element, 
 ambi_status expect_rank(const problem *p, int slot, int min, int max);
 ambi_status expect_dtype(const problem *p, int slot, ambi_dtype dtype);
 
-/* ---- grid.c: an index space that several slots share ------------------------------------------- */
+/* ---- grid.c: an index space that several slots share ---- */
 typedef struct {
   int32_t ndim;  /* 0: one point */
   int64_t count; /* points       */
@@ -90,7 +90,7 @@ typedef struct {
 void grid_make(grid *g, const problem *p, uint32_t slots, int first, int last, bool sorted);
 int64_t grid_offset(const grid *g, int slot, int64_t index); /* element offset of point `index` */
 
-/* ---- registry.c, plan.c, backend.c --------------------------------------------------------------- */
+/* ---- registry.c, plan.c, backend.c ---- */
 const op_def *find_op(ambi_kind kind);
 ambi_status make_problem(const ambi_op *op, problem *p);
 

@@ -116,7 +116,7 @@ ambi_status ambi_copy(ambi_stream *s, ambi_buf dst, ambi_buf src, size_t bytes) 
   return s->dev->be->copy(s, dst, src, bytes);
 }
 
-/* ---- graphs ------------------------------------------------------------------------------------- */
+/* ---- graphs ---- */
 ambi_status ambi_record(ambi_stream *s) {
   if (!s) return fail(AMBI_INVALID, "ambi_record: stream is NULL");
   if (!s->dev->be->record) return fail(AMBI_UNSUPPORTED, "ambi_record: %s records no graphs", s->dev->name);

@@ -64,7 +64,7 @@ const char *ambi_plan_source(const ambi_plan *plan) {
   return plan && plan->dev->be->source ? plan->dev->be->source(plan) : NULL;
 }
 
-/* ---- run: buffers are there, aligned, and do not overlap ---------------------------------------- */
+/* ---- run: buffers are there, aligned, and do not overlap ---- */
 static bool may_share(const problem *p, int output, int input) {
   for (const int8_t(*pair)[2] = p->def->info.in_place; pair && (*pair)[0] >= 0; pair++)
     if ((*pair)[0] == output && (*pair)[1] == input)

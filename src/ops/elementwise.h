@@ -13,7 +13,7 @@ static inline elementwise_recipe *elementwise(const problem *p) { return (elemen
 /* Lays out the loops over every slot that is read or written; `flops` of one element. */
 void elementwise_make(problem *p, uint64_t flops);
 
-/* ---- elementwise.def as tables --------------------------------------------------------------------- */
+/* ---- elementwise.def as tables ---- */
 typedef struct {
   const char *name, *formula;
   double a, b; /* defaults */

@@ -10,7 +10,7 @@ enum { TASK_ROWS = 96, TASK_COLS = 512, TASKS_PER_THREAD = 4, SKINNY_PAD = 16 };
 
 static int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
-/* ---- axes ---------------------------------------------------------------------------------------------------- */
+/* ---- axes ---- */
 gemm_axis gemm_plain_axis(int64_t stride) { return (gemm_axis){.ndim = 1, .shape = {INT64_MAX}, .stride = {stride}}; }
 
 gemm_axis gemm_grid_axis(const grid *g, int slot) {
@@ -42,7 +42,7 @@ static void offsets(const gemm_axis *x, int64_t first, int64_t n, int64_t *out) 
   }
 }
 
-/* ---- which kernel -------------------------------------------------------------------------------------------- */
+/* ---- which kernel ---- */
 #if defined(__x86_64__)
 static bool has_amx(const cpu_features *f) { return f->amx_bf16; }
 static bool has_avx512_bf16(const cpu_features *f) { return f->avx512_bf16; }
@@ -65,7 +65,7 @@ const gemm_tiles *gemm_choose(const gemm_isa *isa, const cpu_features *f, const 
   return &isa->tiles;
 }
 
-/* ---- the cut --------------------------------------------------------------------------------------------------- */
+/* ---- the cut ---- */
 typedef struct {
   const gemm_isa *isa;
   const gemm_tiles *tiles;
@@ -163,7 +163,7 @@ static void spread(job *g, pool *threads, int64_t tasks, task_fn *fn) {
   for (int64_t i = 0; i < tasks; i++) fn(g, i);
 }
 
-/* ---- packing --------------------------------------------------------------------------------------------------- */
+/* ---- packing ---- */
 enum { MOST_DEPTH = 1024, MOST_WIDTH = 64 };
 
 /* Packs indices w0 .. of `wide` and the k's of one block of `deep`. */
@@ -213,7 +213,7 @@ static void pack_block(job *g, pool *threads) {
   spread(g, threads, ceil_div(panels, g->units), pack_task);
 }
 
-/* ---- multiplying ------------------------------------------------------------------------------------------------ */
+/* ---- multiplying ---- */
 static char *element(const void *data, ambi_dtype t, int64_t offset) {
   return (char *)data + offset * (int64_t)ambi_dtype_size(t);
 }
@@ -312,7 +312,7 @@ static void run_blocks(job *g, pool *threads) {
       }
 }
 
-/* ---- a few rows -------------------------------------------------------------------------------------------------- */
+/* ---- a few rows ---- */
 static void skinny_task(void *context, int64_t task) {
   const job *g = context;
   const gemm_shape *s = &g->s;

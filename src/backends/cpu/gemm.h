@@ -40,7 +40,7 @@ gemm_axis gemm_plain_axis(int64_t stride);
 gemm_axis gemm_grid_axis(const grid *g, int slot);
 gemm_matrix gemm_transposed(gemm_matrix x);
 
-/* ---- what an instruction set supplies ------------------------------------------------------------------- */
+/* ---- what an instruction set supplies ---- */
 enum { GEMM_TILE_BYTES = 4096, GEMM_SKINNY = 16, GEMM_SKINNY_COLS = 256 };
 
 /* A piece of a matrix: element (w, k) is data[at_w[w] + at_k[k]]; w runs along a panel's width. */
@@ -98,7 +98,7 @@ extern const gemm_isa gemm_baseline_f32, gemm_baseline_f64, gemm_neon_f32, gemm_
 extern const gemm_isa gemm_avx2_f32, gemm_avx2_f64, gemm_avx512_f32, gemm_avx512_f64;
 extern const gemm_tiles gemm_avx512_bf16, gemm_amx_bf16; /* pairs of bf16, sums in f32 */
 
-/* ---- what an op calls ----------------------------------------------------------------------------------- */
+/* ---- what an op calls ---- */
 uint64_t gemm_workspace(const gemm_isa *isa, const cpu_features *f, const gemm_shape *s);
 void gemm_run(const gemm_isa *isa, const cpu_features *f, const gemm_shape *s, const gemm_data *d, char *workspace,
               pool *threads);

@@ -50,7 +50,7 @@ static inline strip strip_of(const cpu_call *c, int slot, int64_t offset, int64_
   return s;
 }
 
-/* ---- dense conversions, as loops that vectorise --------------------------------------------------- */
+/* ---- dense conversions, as loops that vectorise ---- */
 static inline void read_f32(const float *s, int64_t stride, int64_t n, real *out) {
   if (stride == 1)
     for (int64_t i = 0; i < n; i++) out[i] = (real)s[i];
@@ -238,7 +238,7 @@ static inline real strip_get(const strip *s, int64_t i) {
   return v;
 }
 
-/* ---- views: bf16 without conversion tiles --------------------------------------------------------------------
+/* ---- views: bf16 without conversion tiles ----
  * A kernel whose lines are all dense bf16 may read and write them as they lie and convert in registers. Its loops take
  * the kind of element as a compile-time constant: get(kind, p, k, left), put(kind, o, k, v, left).                 */
 enum { REALS, BF16S };

@@ -159,7 +159,7 @@ static inline void bf16_put_past(uint16_t *p, vr v, int64_t left, bool stream) {
   bf16_store_past(p, bf16_of_bf16s(v), left, stream);
 }
 
-/* ---- two vectors of bf16s at once ----------------------------------------------------------------------------
+/* ---- two vectors of bf16s at once ----
  * 2 VL bf16s in a register are VL pairs: half 0 are those of even index, half 1 the others, and each half is one
  * instruction away from being reals. Where the order of elements does not matter, that is the cheapest way.        */
 typedef uint32_t vu_loose __attribute__((vector_size(VBYTES), aligned(2), may_alias));

@@ -40,7 +40,7 @@ static inline vr m_copysign(vr size, vr sign) {
 typedef double vd __attribute__((vector_size(2 * VBYTES)));
 #endif
 
-/* ---- e^x ------------------------------------------------------------------------------------------------- */
+/* ---- e^x ---- */
 
 /* e^r - 1 = r + r^2 q(r), |r| <= ln2/2: degree 6, 2^-28.3 of e^r, 2^-26 of e^r - 1. In pairs, for a short chain. */
 static inline vr expm1_poly(vr r) {
@@ -91,7 +91,7 @@ static inline vr m_tanh(vr x) {
   return m_copysign(m / (m + K(2.0)), x);
 }
 
-/* ---- sigmoid --------------------------------------------------------------------------------------------- */
+/* ---- sigmoid ---- */
 
 /* t, as e^-t = e^r / c, c = 2^n. Where sigmoid(t) is 0 or 1 in every digit, t stays at the edge of that. */
 typedef struct {
@@ -208,7 +208,7 @@ static inline vr m_gate_grad_cubic(vr k, vr x, double p, double q) {
   return v_times(k * v_quotient(cubic_grad_sum(u, v, p, q), d) * t.c.p, t.c);
 }
 
-/* ---- logarithms ------------------------------------------------------------------------------------------ */
+/* ---- logarithms ---- */
 
 /* log x = log m + e ln2, m in [sqrt 1/2, sqrt 2]; log(1 + f) = f - f^2/2 + f^3 q(f), 2^-27.3. */
 static inline vr m_log(vr x) {
@@ -245,7 +245,7 @@ static inline vr m_log1p(vr x) {
   return v_select((x > K(-1.0)) & (x < K(INFINITY)), y, m_log(u));
 }
 
-/* ---- normal distribution, erf ---------------------------------------------------------------------------- */
+/* ---- normal distribution, erf ---- */
 
 /* exp(-h t^2) = (1 + m) c, c = 2^n, the result being m. The leading 12 bits of t have an exact square; what is left
  * goes to the remainder r. */
@@ -302,7 +302,7 @@ static inline vr m_erf(vr x) {
   return v_select(t < K(1.0), x * q, m_copysign(far, x));
 }
 
-/* ---- sine, cosine ---------------------------------------------------------------------------------------- */
+/* ---- sine, cosine ---- */
 
 #ifdef AMBI_TEXT
 static inline vr m_sin(vr x) { return sinf(x); } /* right to 2 ulp */

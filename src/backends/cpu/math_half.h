@@ -35,7 +35,7 @@ static inline vr half_mul_pow2(vr k, vr y) {
 static inline vr half_mul_exp(vr k, vr x) { return half_mul_pow2(k, x * K(1.4426950408889634)); }
 static inline vr half_exp(vr x) { return half_mul_exp(K(1.0), x); }
 
-/* ---- sigmoid: a logit is t log2(e), kept where 1 + 2^y is finite ----------------------------------------------- */
+/* ---- sigmoid: a logit is t log2(e), kept where 1 + 2^y is finite ---- */
 
 static inline vr half_logit(vr t) { return v_min(t * K(1.4426950408889634), K(60.0)); }
 static inline vr half_logit_cubic(vr x, double p, double q) {
@@ -95,7 +95,7 @@ static inline vr half_tanh(vr x) {
   return v * a / b;
 }
 
-/* ---- normal distribution --------------------------------------------------------------------------------------- */
+/* ---- normal distribution ---- */
 
 static inline vr half_mul_gauss(vr k, vr t, vr h) {
   const vr v = v_min(v_abs(t), K(18.0));

@@ -38,7 +38,7 @@ INLINE out_view sum_out(int kind, const strip *sum, int64_t i, real *tile) {
   return PLAIN_NORMS ? (out_view){NULL, false} : view_out(kind, sum, i, tile);
 }
 
-/* ---- in: s of one row: x + residual, or the saved sum ------------------------------------------------ */
+/* ---- in: s of one row: x + residual, or the saved sum ---- */
 typedef struct {
   strip x, residual;
 } source;
@@ -79,7 +79,7 @@ INLINE vr vector_half(int kind, const void *v, real absent, int64_t k, int half,
   return v ? get_half(kind, v, k, half, left) : v_splat(absent);
 }
 
-/* ---- rows to come ---------------------------------------------------------------------------------------
+/* ---- rows to come ----
  * Memory should not wait while rows that it has delivered are worked on. So each pass over a row also asks for half
  * of the row that is its turn after a group, if as much is likely to be there still when it is read.           */
 typedef struct {
@@ -117,7 +117,7 @@ INLINE void ask_for(const later_rows *l, source_view now, const void *dy, int pa
   if (dy) soon(l->dy, at);
 }
 
-/* ---- out: ds of one row, which is dx and dresidual, each with dsum added ------------------------------ */
+/* ---- out: ds of one row, which is dx and dresidual, each with dsum added ---- */
 typedef struct {
   strip dx, dresidual, dsum;
 } sink;
@@ -154,7 +154,7 @@ INLINE void sink_put(int kind, const sink *k, int64_t i, int64_t n, sink_view v)
   view_put(kind, &k->dresidual, i, n, v.dresidual);
 }
 
-/* ---- a row of backward: what is read and written -------------------------------------------------------- */
+/* ---- a row of backward: what is read and written ---- */
 typedef struct {
   source from;
   strip dy;
@@ -170,7 +170,7 @@ static inline grad_row grad_row_of(const cpu_call *c, const row_group *g, int64_
                     sink_of(c, row, x, residual, sum), later_of(c, g, &next, &next_dy)};
 }
 
-/* ---- tasks: some rows each, with sums over rows of `summed` columns (0: none) in the workspace -------- */
+/* ---- tasks: some rows each, with sums over rows of `summed` columns (0: none) in the workspace ---- */
 typedef void group_fn(const cpu_call *c, const row_group *g, column_sums *sums);
 
 /* The kind of element of the rows and of the slots that are (C): `saved` are statistics, which have their own dtype. */

@@ -46,7 +46,7 @@ static inline void pointwise_tile(const pointwise *w, const lines *l, int64_t i,
 
 static inline int64_t inner_of(const grid *g) { return g->ndim ? g->shape[g->ndim - 1] : 1; }
 
-/* ---- every output has its own elements: rows of the last axis, in pieces ------------------------------- */
+/* ---- every output has its own elements: rows of the last axis, in pieces ---- */
 static inline strip line_at(const cpu_call *c, int slot, int64_t row) {
   const grid *g = &elementwise(c->p)->all;
   int64_t start = grid_offset(g, slot, row * inner_of(g));
@@ -133,7 +133,7 @@ static void pointwise_task(void *context, int64_t task) {
   stream_fence();
 }
 
-/* ---- one output is a sum over some axes: pairwise, an element at a time --------------------------------- */
+/* ---- one output is a sum over some axes: pairwise, an element at a time ---- */
 /* Offset of point `index` of the axes whose stride in `chooser` is (summed ? 0 : not 0). */
 static inline int64_t part_offset(const grid *g, int chooser, bool summed, int slot, int64_t index) {
   int64_t offset = 0;

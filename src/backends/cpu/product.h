@@ -46,7 +46,7 @@ static inline int64_t take_vectors(int64_t left) {
   return left >= 2 ? 2 : 1;
 }
 
-/* ---- c = a b ------------------------------------------------------------------------------------------- */
+/* ---- c = a b ---- */
 INLINE void set_tile(int nv, int64_t k, const real *a, int64_t lda, const real *b, int64_t ldb, real *c, int64_t ldc) {
   vr t[MR][NV];
   multiply(nv, k, a, lda, b, ldb, t);
@@ -96,7 +96,7 @@ SHARED void product_into(int64_t m, int64_t n, int64_t k, matrix a, matrix b, re
   }
 }
 
-/* ---- c = keep c + a b ------------------------------------------------------------------------------------ */
+/* ---- c = keep c + a b ---- */
 /* One vector of a total; an infinite sum has lost nothing. */
 INLINE void add_vector(real *sum, real *lost, vr keep, vr term) {
   vr old = v_load(sum) * keep, y = term - v_load(lost) * keep, t = old + y, rest = (t - old) - y;
@@ -135,7 +135,7 @@ static inline bool all_finite(matrix rows, int64_t m, int64_t n) {
   return !v_any(odd != odd);
 }
 
-/* ---- the other way round: out[j][i] = in[i][j] for i < m, j < n ------------------------------------------- */
+/* ---- the other way round: out[j][i] = in[i][j] for i < m, j < n ---- */
 enum { ZEROS = 320 };
 static const real zero_row[ZEROS];
 

@@ -112,7 +112,7 @@ INLINE row_stats row_stats_of(int kind, const strip *x, logit_map f, int64_t col
   return s;
 }
 
-/* ---- tasks: some rows each. Nothing is summed over rows, so one row may be enough. ------------------------ */
+/* ---- tasks: some rows each. Nothing is summed over rows, so one row may be enough. ---- */
 static inline int64_t softmax_rows_each(int64_t rows, int64_t cols) {
   int64_t least = 16384 / max64(cols, 1), most = 4 * least; /* worth waking a thread for; where rows are many */
   return max64(min64(max64(least, min64(most, rows / 256)), rows), 1);

@@ -6,7 +6,7 @@
 #define AMBI_SUMS_H
 #include "backends/cpu/io.h"
 
-/* ---- pairwise: partial[k] holds the sum of 2^k terms when bit k of count is set ------------------------ */
+/* ---- pairwise: partial[k] holds the sum of 2^k terms when bit k of count is set ---- */
 typedef struct {
   real partial[56];
   uint64_t count;
@@ -26,7 +26,7 @@ static inline real cascade_total(const cascade *c) {
   return sum;
 }
 
-/* ---- part of a sum: a vector; of a wide one, its registers together, as they are few ------------------ */
+/* ---- part of a sum: a vector; of a wide one, its registers together, as they are few ---- */
 #if defined(AMBI_ISA_wasm) && defined(AMBI_WIDE)
 typedef real lane_sums __attribute__((vector_size(16)));
 INLINE void lanes_add(lane_sums *sum, vr term) {
@@ -63,7 +63,7 @@ static inline real sum_tile(const real *a, int64_t n) {
   return v_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
-/* ---- column sums: each task adds rows to `block`; every 32 rows that moves into `sum` ------------------- */
+/* ---- column sums: each task adds rows to `block`; every 32 rows that moves into `sum` ---- */
 enum { BLOCK_ROWS = 32 };
 #ifdef AMBI_PACK
 enum { MOST_ROW_TASKS = 1 }; /* one thread, and memory is dear */

@@ -58,8 +58,7 @@ struct blas_product {
   blas_choice choice;
 };
 
-/* ---- the handle: made by the first plan that wants it -------------------------------------------------------------
- */
+/* ---- the handle: made by the first plan that wants it ---- */
 static void *handle_of(cuda_device *d) {
   if (!d->api.handle[LIB_BLAS]) return NULL;
   modules_lock(d->modules);
@@ -69,8 +68,7 @@ static void *handle_of(cuda_device *d) {
   return handle;
 }
 
-/* ---- layouts ------------------------------------------------------------------------------------------------------
- */
+/* ---- layouts ---- */
 /* The stride of an axis of that many, or -1 when it is nested; of an axis of one, `any` will do. */
 static int64_t stride_of(const cuda_axis *x, int64_t count, int64_t any) {
   if (count <= 1) return any;
@@ -95,9 +93,7 @@ static bool lay_out_all(const cuda_product *s, blas_product *b) {
          lay_out(&s->b, s->k, s->n, true, &b->q);
 }
 
-/* ---- types: sums in f32, or f64
- * --------------------------------------------------------------------------------------
- */
+/* ---- types: sums in f32, or f64 ---- */
 static bool choose_types(const cuda_product *s, blas_product *b) {
   static const int types[] = {
       [AMBI_F32] = TYPE_F32, [AMBI_F16] = TYPE_F16, [AMBI_BF16] = TYPE_BF16, [AMBI_F64] = TYPE_F64};
@@ -125,8 +121,7 @@ static bool choose_epilogue(const cuda_product *s, bool with_db, blas_product *b
   return (int64_t)s->bias == s->c.dtype && (s->n <= 1 || s->bias_stride == 1);
 }
 
-/* ---- descriptors: in the caller's own memory, as every run has its own vector -------------------------------------
- */
+/* ---- descriptors: in the caller's own memory, as every run has its own vector ---- */
 static int describe(const cuda_api *api, const blas_product *b, uint64_t vector, uint64_t (*desc)[DESC_WORDS]) {
   int error = api->cublasLtMatmulDescInit_internal(desc, sizeof *desc, b->compute, b->scale);
   error |= api->cublasLtMatmulDescSetAttribute(desc, DESC_TRANSPOSE_P, &b->p.transposed, sizeof b->p.transposed);
@@ -196,8 +191,7 @@ void blas_free(const cuda_device *d, blas_product *b) {
 
 uint64_t blas_workspace(const blas_product *b) { return b->choice.workspace; }
 
-/* ---- run -----------------------------------------------------------------------------------------------------------
- */
+/* ---- run ---- */
 static uint64_t vector_of(const blas_product *b, const cuda_operands *at) {
   return b->epilogue == EPILOGUE_BIAS ? at->bias : b->epilogue ? at->db : 0;
 }

@@ -8,7 +8,7 @@
 #define AMBI_ATTENTION_BACKWARD_H
 #include "ops/attention/forward.h"
 
-/* ---- the workspace: lse and delta of every query, in the order of rows ------------------------------------------ */
+/* ---- the workspace: lse and delta of every query, in the order of rows ---- */
 typedef struct {
   real *lse, *delta; /* of the block's batch and group; lse is +inf where nothing is seen: p = e^-inf = 0 */
 } statistics;
@@ -57,8 +57,7 @@ static void statistics_task(void *context, int64_t task) {
   }
 }
 
-/* ---- p and dt of one vector ---------------------------------------------------------------------------------------
- */
+/* ---- p and dt of one vector ---- */
 typedef struct {
   matrix p, dt; /* hold t and dp before */
   const mask *mask;
@@ -80,8 +79,7 @@ INLINE void weigh(const tiles *x, bool needs_dt, int64_t step, int64_t lane, vr 
 
 static real bend_of(const attention_recipe *r) { return r->softcap > 0 ? (real)(1 / (r->softcap * r->softcap)) : 0; }
 
-/* ---- dq -------------------------------------------------------------------------------------------------------------
- */
+/* ---- dq ---- */
 typedef struct {
   matrix q, dout, k, k_flipped, v; /* q, dout and v flipped, k (keys, D) */
   matrix rows;
@@ -143,7 +141,7 @@ static void dq_task(void *context, int64_t task) {
   stream_fence();
 }
 
-/* ---- dk and dv --------------------------------------------------------------------------------------------------- */
+/* ---- dk and dv ---- */
 typedef struct {
   matrix k, v, q, q_flipped, dout, dout_flipped; /* k and v flipped, (D, keys); q and dout (queries, D) */
   tiles x;                                       /* (queries, keys) */

@@ -55,7 +55,7 @@ static strip row_of(const block *w, int slot, int64_t row) {
   return strip_of(w->c, slot, w->batch * s->b + head * s->h + at * s->l, s->d);
 }
 
-/* ---- memory: pieces of one array on the stack ---------------------------------------------------------------- */
+/* ---- memory: pieces of one array on the stack ---- */
 /* What the largest task, that of dk and dv, takes: four flipped blocks, two totals, two blocks of rows, two tiles. */
 #define DEPTH(width) (((width) + MR - 1 + LANES - 1) / LANES * LANES)
 #define NEEDS(width, lanes) \
@@ -94,7 +94,7 @@ static total take_total(memory *m, const attention_recipe *r) {
   return t;
 }
 
-/* ---- rows, in and out ------------------------------------------------------------------------------------------ */
+/* ---- rows, in and out ---- */
 /* Rows [first, first + n) of a slot, times factor */
 static void load_rows(const block *w, int slot, int64_t first, int64_t n, double factor, matrix to) {
   const int64_t D = w->r->width;
@@ -122,7 +122,7 @@ static void store_flipped(const block *w, int slot, matrix from, matrix rows) {
   }
 }
 
-/* ---- what rows see ----------------------------------------------------------------------------------------------- */
+/* ---- what rows see ---- */
 typedef struct {
   attention_keys of[WIDTH];
   int64_t lo, hi; /* of all of them together */

@@ -90,7 +90,7 @@ inline place place_of(const args &a, i64 rows, i64 heads, i64 each, bool last_fi
 #define ROW_DELTA(row) (((real *)STATISTICS)[BATCHES * HEADS * QUERIES + (row)])
 #endif
 
-#ifdef HEAD_DEPTH /* ---- one dtype, dense along D: all texts but general.cu ------------------------ */
+#ifdef HEAD_DEPTH /* ---- one dtype, dense along D: all texts but general.cu ---- */
 enum { TYPE = DTYPE(Q), DEPTH = HEAD_DEPTH }; /* DEPTH: WIDTH rounded up */
 
 inline char *row_address(const args &a, int s, i64 b, i64 h, i64 row) {
@@ -120,7 +120,7 @@ KERNEL(attention_statistics, 128) {
 #endif
 #endif
 
-#ifdef BLOCK_ROWS /* ---- by multiply-adds: forward32.cu, backward32.cu ---------------------------------- */
+#ifdef BLOCK_ROWS /* ---- by multiply-adds: forward32.cu, backward32.cu ---- */
 enum { ROWS = BLOCK_ROWS, THREADS = 2 * ROWS, PITCH = DEPTH + 4, NH = DEPTH / 32 };
 #define MY_ROW ((int)threadIdx.x / 32 * 16) /* of the block */
 
@@ -222,7 +222,7 @@ inline void cap_scores(const args &a, float (&s)[4][N]) {
   for (int n = 0; n < 4 * N; n++) s[n / N][n % N] = (float)SOFTCAP * m_tanh(s[n / N][n % N] * (float)CAP_IN);
 #endif
 }
-#elif defined HEAD_DEPTH /* ---- by tensor cores: forward16.cu, backward16.cu ------------------------------ */
+#elif defined HEAD_DEPTH /* ---- by tensor cores: forward16.cu, backward16.cu ---- */
 enum { PITCH = DEPTH <= 32 ? 32 : DEPTH <= 64 ? 64 : DEPTH <= 128 ? 128 : 256 };
 #define LANE_ROW ((int)threadIdx.x % 32 / 4) /* g of tensor.cu */
 #define LANE_COL ((int)threadIdx.x % 4 * 2)  /* 2 t            */

@@ -23,7 +23,7 @@ static inline bool wants_sums(const problem *p) { return writes_slot(p, DW) || w
 static inline vr silu(vr p) { return m_gate(v_max(p, K(-1e30)), m_logit(p)); }
 static inline vr silu_grad(vr dy, vr p) { return m_gate_grad(dy, p, m_logit(p)); }
 
-/* ---- the cut: by shape alone -------------------------------------------------------------------------- */
+/* ---- the cut: by shape alone ---- */
 /* A task takes `each` (batch, piece of time) pairs of one block of channels. */
 typedef struct {
   bool by_channel;         /* vectors run over channels, not over time */
@@ -55,7 +55,7 @@ static inline cut cut_of(const problem *p) {
   return u;
 }
 
-/* ---- what a task works with ----------------------------------------------------------------------------- */
+/* ---- what a task works with ---- */
 /* Channels [d, d + n), positions [from, to) of batch b */
 typedef struct {
   int64_t b, d, n, from, to;

@@ -46,7 +46,7 @@ static void next_row(const job *j, const block *k, int64_t t) {
   fetch_row(z_strip(j, k, t + before + 1), k->n);
 }
 
-/* ---- forward ---------------------------------------------------------------------------------------------- */
+/* ---- forward ---- */
 /* p = bias + sum_k w[k] row[k], of channels i.. */
 INLINE vr row_sum(const real *const *row, const real *w, int64_t width, vr p, int64_t i, int64_t left, int64_t taps) {
   for (int64_t k = 0; k < taps; k++) p += v_get(row[k] + i, left) * v_get(w + k * width + i, left);
@@ -77,7 +77,7 @@ static void channel_forward(job *j, const block *k) {
   }
 }
 
-/* ---- backward --------------------------------------------------------------------------------------------- */
+/* ---- backward ---- */
 /* Where a step's results go; NULL: not wanted */
 typedef struct {
   real *dp, *dw, *db, *dz;

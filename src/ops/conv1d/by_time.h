@@ -1,7 +1,7 @@
 /* by_time.h -- conv1d where time is dense: vectors run over time, a tap is the same line shifted. */
 #include "ops/conv1d/block.h"
 
-/* ---- z: lines of it in one piece ------------------------------------------------------------------------- */
+/* ---- z: lines of it in one piece ---- */
 /* Elements [first, first + n) of a line, as many as exist of `count`; out[0] is element `first`. */
 static void copy_part(const strip *s, int64_t count, int64_t first, int64_t n, real *out) {
   int64_t skip = max64(0, -first), end = min64(n, count - first);
@@ -34,7 +34,7 @@ static real bias_of(const job *j, int64_t d) {
   return b.at ? strip_get(&b, 0) : 0;
 }
 
-/* ---- forward ---------------------------------------------------------------------------------------------- */
+/* ---- forward ---- */
 /* p[i] = bias + sum_k w[k] z[i + k] */
 INLINE vr tap_sum(const real *z, const real *w, real bias, int64_t left, int64_t taps) {
   vr p = v_splat(bias);
@@ -81,7 +81,7 @@ static void time_forward(job *j, const block *k) {
   for (int64_t d = k->d; d < k->d + k->n; d++) forward_line(j, k, d);
 }
 
-/* ---- backward --------------------------------------------------------------------------------------------- */
+/* ---- backward ---- */
 /* dp = dy silu'(p) of n positions */
 INLINE void slope_line(real *dp, const real *dy, const real *z, const real *w, real bias, int64_t n, int64_t taps) {
   for (int64_t i = 0; i < n; i += VL)

@@ -4,7 +4,7 @@
 #include "ops/conv1d/by_channel.h"
 #include "ops/conv1d/by_time.h"
 
-/* ---- tasks: pairs (batch, piece of time) of one block of channels ------------------------------------------ */
+/* ---- tasks: pairs (batch, piece of time) of one block of channels ---- */
 static int64_t tasks_of(const cut *u) { return u->blocks * u->groups; }
 
 /* The sums of a block's tasks lie one after another. */
@@ -47,7 +47,7 @@ static void run_task(void *context, int64_t task) {
   stream_fence();
 }
 
-/* ---- x_last: when every y is done, because it may lie over x0 ------------------------------------------------- */
+/* ---- x_last: when every y is done, because it may lie over x0 ---- */
 static void x_last_task(void *context, int64_t task) {
   const cpu_call *c = context;
   const conv1d_recipe *r = conv1d(c->p);
@@ -72,7 +72,7 @@ static void forward(const cpu_call *c) {
   if (writes_slot(c->p, X_LAST)) pool_run(c->threads, r->batch * ceil_div(r->channels, TILE), x_last_task, (void *)c);
 }
 
-/* ---- backward --------------------------------------------------------------------------------------------- */
+/* ---- backward ---- */
 /* Row k of dw, or db where k is W, of one block of channels */
 static void put_sums(const cpu_call *c, const cut *u, int64_t in_block, int64_t k) {
   const conv1d_recipe *r = conv1d(c->p);

@@ -27,7 +27,7 @@ enum { PLAIN = false };
 inline real plain_silu_grad(real dy, real p) { return silu_grad(dy, p); }
 #endif
 
-/* ---- a point at a time -------------------------------------------------------------------------------------- */
+/* ---- a point at a time ---- */
 struct point {
   i64 b, d, t;
 };

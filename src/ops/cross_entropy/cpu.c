@@ -15,7 +15,7 @@ typedef struct {
   real divisor, *losses; /* of rows */
 } ce_job;
 
-/* ---- rows ------------------------------------------------------------------------------------------- */
+/* ---- rows ---- */
 INLINE void forward_row(const ce_job *j, int64_t row, int64_t target, int kind) {
   const cpu_call *c = j->c;
   strip x = row_of(c, LOGITS, row), grad = row_of(c, GRAD, row);
@@ -50,7 +50,7 @@ static void forward_bf16s(const ce_job *j, int64_t row, int64_t target) { forwar
 static void backward_reals(const ce_job *j, int64_t row, int64_t target) { backward_row(j, row, target, REALS); }
 static void backward_bf16s(const ce_job *j, int64_t row, int64_t target) { backward_row(j, row, target, BF16S); }
 
-/* ---- tasks ------------------------------------------------------------------------------------------ */
+/* ---- tasks ---- */
 static void rows_task(void *context, int64_t task) {
   static row_fn *const fns[2][2] = {[REALS] = {forward_reals, backward_reals},
                                     [BF16S] = {HAS_BF16S ? forward_bf16s : NULL, HAS_BF16S ? backward_bf16s : NULL}};

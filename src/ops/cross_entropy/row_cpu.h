@@ -5,7 +5,7 @@
 #include "backends/cpu/softmax.h"
 #include "ops/cross_entropy/row.h"
 
-/* ---- targets ---------------------------------------------------------------------------------------- */
+/* ---- targets ---- */
 static inline int64_t target_at(const cpu_call *c, int slot, int64_t row) {
   return integer_at(c, slot, grid_offset(&rows_of(c->p)->rows, slot, row));
 }
@@ -17,7 +17,7 @@ static inline real ce_divisor(const cpu_call *c, int slot) {
   return count ? (real)count : 1;
 }
 
-/* ---- the formula ------------------------------------------------------------------------------------ */
+/* ---- the formula ---- */
 typedef struct {
   logit_map map;
   real smoothing, z;
@@ -87,7 +87,7 @@ static inline void ce_zero_row(const strip *to, int64_t cols) {
   for (int64_t i = 0; i < cols; i += TILE) strip_put(to, i, min64(TILE, cols - i), zeros);
 }
 
-/* ---- the loss: of rows, or of all of them -------------------------------------------------------------- */
+/* ---- the loss: of rows, or of all of them ---- */
 static inline real ce_dloss(const cpu_call *c, int dloss, int64_t row, real divisor) {
   if (ce_each(c->p)) return row_get(c, dloss, row);
   strip s = strip_of(c, dloss, 0, 1);

@@ -27,7 +27,7 @@ static strip word_row(const cpu_call *c, int slot, int64_t v) {
   return strip_of(c, slot, v * t->stride[0], t->stride[1]);
 }
 
-/* ---- forward ---------------------------------------------------------------------------------------- */
+/* ---- forward ---- */
 static int64_t tokens_per_task(const embedding_recipe *r) { return max64(1, 16384 / max64(r->channels, 1)); }
 
 static void put_all(const strip *s, int64_t n, real value) {
@@ -56,7 +56,7 @@ static void forward(const cpu_call *c) {
   if (r->channels > 0) pool_run(c->threads, ceil_div(r->tokens.count, tokens_per_task(r)), forward_task, (void *)c);
 }
 
-/* ---- backward --------------------------------------------------------------------------------------- */
+/* ---- backward ---- */
 /* The tokens of word v are order[start[v]] .. order[start[v + 1] - 1], rising. */
 typedef struct {
   int64_t *start; /* (V + 1) */

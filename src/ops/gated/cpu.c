@@ -54,7 +54,7 @@ typedef struct {
     [AMBI_BILINEAR] = {LOOP(identity_forward), LOOP(identity_backward)},     \
   }
 
-/* ---- reals, exact to a few ulp ----------------------------------------------------------------------------- */
+/* ---- reals, exact to a few ulp ---- */
 #define FUNCTION(name) name
 #define LOOP(name)     name
 #define STORED         real
@@ -83,7 +83,7 @@ static const loops reals[AMBI_GATES] = TABLE;
 #undef GET
 #undef PUT
 
-/* ---- bf16, exact enough for that ------------------------------------------------------------------------------ */
+/* ---- bf16, exact enough for that ---- */
 #if HAS_BF16S
 #include "backends/cpu/math_half.h"
 #define LOOP(name)     name##_bf16

@@ -6,7 +6,7 @@
 enum { G = AMBI_GRAD_NORM_G, PARTIAL = AMBI_GRAD_NORM_PARTIAL, NORM = AMBI_GRAD_NORM_NORM };
 enum { SUMSQ = AMBI_GRAD_NORM_SUMSQ, SCALE = AMBI_GRAD_NORM_SCALE, NONFINITE = AMBI_GRAD_NORM_NONFINITE };
 
-/* ---- sums in f64 ------------------------------------------------------------------------------------- */
+/* ---- sums in f64 ---- */
 typedef double vwide __attribute__((vector_size(LANES * sizeof(double)))); /* as many doubles as a vr has reals */
 
 static inline vwide square(vr v) {
@@ -46,7 +46,7 @@ static double wide_total(const wide_cascade *c) {
   return total;
 }
 
-/* ---- sum of squares ------------------------------------------------------------------------------------ */
+/* ---- sum of squares ---- */
 static int64_t tasks_of(const problem *p) {
   const grid *g = &elementwise(p)->all;
   return g->count ? pointwise_tasks(g) : 0;
@@ -86,7 +86,7 @@ static double sum_of_squares(const cpu_call *c) {
   return wide_total(&sum) + (reads_slot(c->p, PARTIAL) ? scalar_get(c, PARTIAL) : 0);
 }
 
-/* ---- forward and backward ------------------------------------------------------------------------------ */
+/* ---- forward and backward ---- */
 static void forward(const cpu_call *c) {
   double sumsq = sum_of_squares(c), norm = sqrt(sumsq), max_norm = c->p->op.u.grad_norm.max_norm;
   bool finite = norm - norm == 0;

@@ -11,7 +11,7 @@ enum { X = AMBI_LAYERNORM_X, W = AMBI_LAYERNORM_W, B = AMBI_LAYERNORM_B, RESIDUA
 enum { Y = AMBI_LAYERNORM_Y, SUM = AMBI_LAYERNORM_SUM, MEAN = AMBI_LAYERNORM_MEAN, RSTD = AMBI_LAYERNORM_RSTD };
 enum { DW = AMBI_GRAD(W), DB = AMBI_GRAD(B), DY = AMBI_GRAD(Y) };
 
-/* ---- moments: of some elements of a row, how many, their mean, and sums around it ---------------------- */
+/* ---- moments: of some elements of a row, how many, their mean, and sums around it ---- */
 typedef struct {
   real n, mean, cc, g, gc; /* sums of c^2, g and g c, c = s - mean */
 } moments;
@@ -103,7 +103,7 @@ static row_in row_in_of(const cpu_call *c, const row_group *rows, int64_t row) {
   return (row_in){grad_row_of(c, rows, row, X, RESIDUAL, SUM, Y), known, known ? row_get(c, MEAN, row) : 0};
 }
 
-/* ---- forward ---------------------------------------------------------------------------------------- */
+/* ---- forward ---- */
 typedef struct {
   row_in in;
   strip y, sum;
@@ -187,7 +187,7 @@ static void forward(const cpu_call *c) {
   if (rows_of(c->p)->cols > 0) pool_run(c->threads, norm_tasks(c->p), forward_task, (void *)c);
 }
 
-/* ---- backward --------------------------------------------------------------------------------------- */
+/* ---- backward ---- */
 typedef struct {
   row_in in;
   real m, r, mean_g, pull; /* pull = r^2 mean(g c) */

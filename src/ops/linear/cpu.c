@@ -47,7 +47,7 @@ static void multiply(const cpu_call *c, int slot, int a, int b) {
 
 static void forward(const cpu_call *c) { multiply(c, Y, X, W); }
 
-/* ---- db: each task sums some rows, then the tasks' sums are added --------------------------------------------- */
+/* ---- db: each task sums some rows, then the tasks' sums are added ---- */
 static void db_rows(void *context, int64_t task) {
   const cpu_call *c = context;
   int64_t rows = rows_of(c->p)->rows.count, N = c->p->t[W].shape[0], each = rows_per_task(rows, N);

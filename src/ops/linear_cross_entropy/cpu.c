@@ -31,7 +31,7 @@ static bool many_blocks(const problem *p) { return rows_in(p) > block_rows(p); }
 /* dW of several blocks is summed beside it where it could not hold the sums itself. */
 static bool sums_dw(const problem *p) { return writes_slot(p, DW) && many_blocks(p) && p->t[DW].dtype != REAL_DTYPE; }
 
-/* ---- products ----------------------------------------------------------------------------------------------- */
+/* ---- products ---- */
 static gemm_matrix dense(ambi_dtype t, int64_t cols) {
   return (gemm_matrix){t, gemm_plain_axis(cols), gemm_plain_axis(1)};
 }
@@ -63,7 +63,7 @@ static gemm_shape dw_shape(const problem *p, int64_t m, bool first) {
   return s;
 }
 
-/* ---- the workspace -------------------------------------------------------------------------------------------- */
+/* ---- the workspace ---- */
 typedef struct {
   int64_t *row, *target; /* (M): which rows the block has                      */
   real *loss;            /* (M)                                                */
@@ -115,7 +115,7 @@ static uint64_t workspace(const problem *p, const cpu_features *features) {
   return room_at(p, NULL).bytes + gemm_most(p, features);
 }
 
-/* ---- a block ---------------------------------------------------------------------------------------------------- */
+/* ---- a block ---- */
 typedef struct {
   const cpu_call *c;
   room r;
@@ -203,7 +203,7 @@ static job begin(const cpu_call *c) {
   return j;
 }
 
-/* ---- forward ---------------------------------------------------------------------------------------------------- */
+/* ---- forward ---- */
 static void loss_task(void *context, int64_t task) {
   const job *j = context;
   int64_t each = lines_each(j, j->f.cols);
@@ -228,7 +228,7 @@ static void forward(const cpu_call *c) {
   if (!ce_each(c->p)) ce_put_total(c, LOSS, cascade_total(&sum) / j.divisor);
 }
 
-/* ---- backward --------------------------------------------------------------------------------------------------- */
+/* ---- backward ---- */
 static void dlogits_task(void *context, int64_t task) {
   const job *j = context;
   const cpu_call *c = j->c;

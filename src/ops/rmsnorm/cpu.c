@@ -31,7 +31,7 @@ enum { TURN = 2 * AMBI_STEPS }; /* vectors a turn of a loop that sums */
 enum { TURN = 4 };
 #endif
 
-/* ---- forward ---------------------------------------------------------------------------------------- */
+/* ---- forward ---- */
 PER_TILE real squares_tile(int kind, source_view from, const later_rows *later, int64_t i, int64_t n) {
   lane_sums sum[4] = {{0}, {0}, {0}, {0}};
   const int h = halves(kind);
@@ -155,7 +155,7 @@ static void forward(const cpu_call *c) {
   if (rows_of(c->p)->cols > 0) pool_run(c->threads, norm_tasks(c->p), forward_task, (void *)c);
 }
 
-/* ---- backward --------------------------------------------------------------------------------------- */
+/* ---- backward ---- */
 typedef struct {
   grad_row row;
   cascade squares, products;

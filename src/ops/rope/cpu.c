@@ -12,7 +12,7 @@
 enum { X = AMBI_ROPE_X, POSITIONS = AMBI_ROPE_POSITIONS, FREQUENCIES = AMBI_ROPE_FREQUENCIES, Y = AMBI_ROPE_Y };
 enum { ROWS = 32 }; /* positions of a task */
 
-/* ---- the table, in the workspace -------------------------------------------------------------------------- */
+/* ---- the table, in the workspace ---- */
 typedef struct {
   double *frequency; /* (dims/2), padded with zeros                 */
   double *most;      /* largest |frequency|, infinite if one is NaN */
@@ -79,7 +79,7 @@ static void table_task(void *context, int64_t task) {
   for (int64_t row = task * ROWS; row < min64((task + 1) * ROWS, r->batches * r->length); row++) fill_row(c, t, row);
 }
 
-/* ---- rows -------------------------------------------------------------------------------------------------- */
+/* ---- rows ---- */
 INLINE void rotate_halves(int kind, const strip *x, const strip *y, const real *cosine, const real *sine,
                           int64_t half) {
   TILE_OF_REALS tile[4][TILE];

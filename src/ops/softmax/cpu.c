@@ -41,7 +41,7 @@ INLINE row_source source_of_row(const cpu_call *c, int64_t row, int64_t later, i
   return r;
 }
 
-/* ---- forward ---------------------------------------------------------------------------------------- */
+/* ---- forward ---- */
 INLINE void forward_row(const cpu_call *c, int64_t row, int64_t later, int kind) {
   int64_t cols = rows_of(c->p)->cols;
   TILE_OF_REALS kept[MOST_KEPT];
@@ -67,7 +67,7 @@ INLINE void forward_row(const cpu_call *c, int64_t row, int64_t later, int kind)
   }
 }
 
-/* ---- backward --------------------------------------------------------------------------------------- */
+/* ---- backward ---- */
 /* sum of dy y over a tile, or log: of dy. Past the end of the row dy is 0. */
 INLINE real dy_sum_tile(const row_source *r, const void *from, const void *dy, int kind, int64_t i, int64_t n) {
   const int h = halves(kind);
@@ -123,7 +123,7 @@ INLINE void backward_row(const cpu_call *c, int64_t row, int64_t later, int kind
   }
 }
 
-/* ---- tasks ------------------------------------------------------------------------------------------ */
+/* ---- tasks ---- */
 typedef void row_fn(const cpu_call *c, int64_t row, int64_t later);
 static void forward_reals(const cpu_call *c, int64_t row, int64_t later) { forward_row(c, row, later, REALS); }
 static void forward_bf16s(const cpu_call *c, int64_t row, int64_t later) { forward_row(c, row, later, BF16S); }

@@ -52,7 +52,7 @@ static void back_lay_out(const problem *p, memory *m, back_tiles *w) {
   w->states = take(m, r->needs_h ? chunks_of(r) * plan_blocks(r).width * state_reals(r) : 0);
 }
 
-/* ---- the state before each chunk -------------------------------------------------------------------------------- */
+/* ---- the state before each chunk ---- */
 static matrix kept_state(const block *k, const back_tiles *w, int64_t chunk, int64_t i) {
   return (matrix){w->states + (chunk * k->heads + i) * state_reals(k->r), w->f.h[0].ld};
 }
@@ -79,7 +79,7 @@ static void keep_states(const block *k, back_tiles *w) {
   }
 }
 
-/* ---- one head of one run ----------------------------------------------------------------------------------------- */
+/* ---- one head of one run ---- */
 /* What is wanted of a run, and what there is */
 typedef struct {
   span t;
@@ -223,8 +223,7 @@ static void backward_head(const block *k, const run *r, int64_t i, const matrix 
     product(N, P, count, w->c, w->dy, w->dh[i]);
 }
 
-/* ---- one run, for all heads of the block ---------------------------------------------------------------------------
- */
+/* ---- one run, for all heads of the block ---- */
 static void load_group_back(const block *k, span t, back_tiles *w) {
   const int64_t N = k->r->states;
   load_rows(k, B, k->group, t, N, w->f.b);

@@ -17,7 +17,7 @@ enum { Y = AMBI_SSD_Y, H_LAST = AMBI_SSD_H_LAST };
 enum { STEPS = 64, ROOM = STEPS + 16 }; /* steps of a chunk, and room for them in whole tiles of MR and of vectors */
 enum { HEADS = 4 };                     /* most heads in a block: C.B is computed once for all of them            */
 
-/* ---- how the heads are cut into blocks: by the shape alone ---------------------------------------------------- */
+/* ---- how the heads are cut into blocks: by the shape alone ---- */
 typedef struct {
   int64_t width, per_group, per_batch, count; /* heads in a block; blocks in a group, .. */
 } block_plan;
@@ -54,7 +54,7 @@ static block block_at(const cpu_call *c, int64_t index) {
                  .memory = (real *)(void *)c->workspace + index * block_reals(c->p)};
 }
 
-/* ---- memory: pieces of the workspace ------------------------------------------------------------------------- */
+/* ---- memory: pieces of the workspace ---- */
 typedef struct {
   real *base; /* NULL: only to be measured */
   int64_t used;
@@ -73,7 +73,7 @@ static matrix take_matrix(memory *m, int64_t rows, int64_t columns) {
   return (matrix){take(m, depth_of(rows) * ld), ld};
 }
 
-/* ---- lines of a tensor ------------------------------------------------------------------------------------------ */
+/* ---- lines of a tensor ---- */
 /* Zero for a slot that takes no part */
 static void load_line(const strip *s, int64_t n, real *out) {
   if (s->at)
@@ -161,7 +161,7 @@ static void store_state(const block *k, int slot, int64_t head, matrix h, matrix
 
 static void clear_rows(matrix m, int64_t rows) { memset(m.at, 0, (size_t)(rows * m.ld) * sizeof(real)); }
 
-/* ---- runs ------------------------------------------------------------------------------------------------------ */
+/* ---- runs ---- */
 typedef struct {
   int64_t count;
   span of[STEPS];
@@ -189,7 +189,7 @@ static run_list find_runs(const block *k, int64_t chunk) {
   return runs;
 }
 
-/* ---- the decays of a run, for one head ------------------------------------------------------------------------- */
+/* ---- the decays of a run, for one head ---- */
 typedef struct {
   TILE_OF_REALS d[ROOM], abar[ROOM]; /* zero after the last                                                       */
   real from[STEPS], to[STEPS];       /* abar_0 .. abar_t: from the state before; abar_{t+1} .. : to the last step's */
@@ -224,7 +224,7 @@ static void scale_rows(int64_t count, int64_t n, const real *scale, matrix in, m
       v_store(out.at + i * out.ld + lane, v_load(in.at + i * in.ld + lane) * scale[i]);
 }
 
-/* ---- products of a run ------------------------------------------------------------------------------------------ */
+/* ---- products of a run ---- */
 /* A sum of any length, in pieces: the error of one grows with its length. */
 static void product_long(int64_t m, int64_t n, int64_t k, matrix a, matrix b, matrix c) {
   enum { PIECE = 128 };

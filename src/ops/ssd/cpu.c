@@ -36,8 +36,7 @@ static void block_task(void *context, int64_t task) {
 
 static void run_blocks(const cpu_call *c) { pool_run(c->threads, plan_blocks(ssd(c->p)).count, block_task, (void *)c); }
 
-/* ---- sums over blocks ----------------------------------------------------------------------------------------------
- */
+/* ---- sums over blocks ---- */
 static back_tiles tiles_of(const cpu_call *c, int64_t index) {
   memory m = {block_at(c, index).memory, 0};
   back_tiles w;

@@ -34,7 +34,7 @@ typedef struct {
   pointwise_fn *forward, *backward;
 } loops;
 
-/* ---- reals, exact to a few ulp ----------------------------------------------------------------------------- */
+/* ---- reals, exact to a few ulp ---- */
 #define FUNCTION(name) name
 #define STORED         real
 #define HALVES         1
@@ -56,7 +56,7 @@ static const loops reals[AMBI_FUNCTIONS] = {
 #undef GET
 #undef PUT
 
-/* ---- bf16, exact enough for that ------------------------------------------------------------------------------ */
+/* ---- bf16, exact enough for that ---- */
 #if HAS_BF16S
 #include "backends/cpu/math_half.h"
 #define FUNCTION(name) name##_bf16

@@ -14,7 +14,7 @@ INLINE const char *piece_at(const gemm_piece *s, int64_t w, int64_t k) {
   return (const char *)s->data + (s->at_w[w] + s->at_k[k]) * bytes_of(s->dtype);
 }
 
-/* ---- lines in memory run along the width -------------------------------------------------------------------- */
+/* ---- lines in memory run along the width ---- */
 INLINE void pack_lines(const gemm_piece *s, real *panel, int64_t width) {
   for (int64_t k = 0; k < s->nk; k++, panel += width) {
     read_reals(s->dtype, piece_at(s, 0, k), s->step_w, s->nw, panel);
@@ -36,7 +36,7 @@ INLINE void pack_whole_lines(int kind, const gemm_piece *s, real *panel, int64_t
   }
 }
 
-/* ---- lines in memory run along k ------------------------------------------------------------------------------ */
+/* ---- lines in memory run along k ---- */
 enum { STAGE = 64 }; /* k's at a time */
 
 static const real zeros[STAGE];

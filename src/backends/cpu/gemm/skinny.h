@@ -26,8 +26,7 @@ INLINE const real *stage_line(ambi_dtype t, const void *from, int64_t n, real *s
   return stage;
 }
 
-/* ---- B's columns are lines in memory: dot products ----------------------------------------------------------------
- */
+/* ---- B's columns are lines in memory: dot products ---- */
 /* DOT_ROWS x COLUMNS vectors of sums fit the registers. */
 #if VBYTES == 64 || defined(AMBI_ISA_neon)
 enum { DOT_ROWS = 4, COLUMNS = 4 };
@@ -80,8 +79,7 @@ static void skinny_columns(int64_t m, const real *a, int64_t lda, const gemm_pie
   }
 }
 
-/* ---- B's rows are lines in memory: each adds a multiple of itself to every row of the tile -------------------------
- */
+/* ---- B's rows are lines in memory: each adds a multiple of itself to every row of the tile ---- */
 enum { LINES = 8 }; /* at a time */
 
 /* sum[i][j] += sum over LINES k's of a[i][k] line[k][j]; n is a multiple of VL. The next lines are `next` bytes on. */

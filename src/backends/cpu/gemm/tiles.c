@@ -32,7 +32,7 @@ static void multiply(int64_t k, const void *a_panel, const void *b_panel, void *
   UNROLL for (int i = 0; i < MR; i++) UNROLL for (int j = 0; j < NV; j++) v_store(out + i * NR + j * VL, c[i][j]);
 }
 
-/* ---- finishing: target (=|+=) tile (+ more) (+ bias) ------------------------------------------------------------ */
+/* ---- finishing: target (=|+=) tile (+ more) (+ bias) ---- */
 /* Whole, dense rows of reals or bf16: most tiles of most products. */
 INLINE void finish_whole(int kind, const real *tile, const real *more, const real *bias, const gemm_target *t) {
   for (int64_t i = 0; i < t->rows; i++) {
