@@ -40,7 +40,7 @@ inline char *once(char *p) {
   return p;
 }
 
-/* ---- slots ------------------------------------------------------------------------------------------------------ */
+/* ---- slots ---- */
 enum { F32 = 1, F16, BF16, F64, I32, I64, U8 };
 #define DTYPE(s) ((int)((s) < 16 ? DTYPES_0 >> 4 * ((s) & 15) : DTYPES_1 >> 4 * ((s) & 15)) & 15)
 #define HAS(s)   ((USED >> (s) & 1) != 0)    /* the slot takes part in this pass                */
@@ -61,7 +61,7 @@ inline i64 walk(int dims, const i64 *shape, const i64 *stride, i64 index) {
   return dims ? offset + index * stride[0] : 0;
 }
 
-/* ---- storage: f16 and bf16 round to nearest even and keep NaN ----------------------------------------------------- */
+/* ---- storage: f16 and bf16 round to nearest even and keep NaN ---- */
 inline float bf16_to_f32(u32 bits) { return __uint_as_float(bits << 16); }
 
 #ifdef AMBI_EMULATED /* the tests' stand-in for a GPU has no PTX */
@@ -154,8 +154,10 @@ inline void put(int dtype, bool adds, void *p, i64 i, real v) {
   store(dtype, p, i, v);
 }
 
-/* ---- V neighbours at once, in words of 16 bytes where the address allows it (ALIGNED: it is known to) ------- */
-template <bool ALIGNED, int N> inline void load_words(u32 (&w)[N], const void *p) {
+/* ---- V neighbours at once, in words of 16 bytes where the address allows it (ALIGNED: it is known to) ---- */
+/* Elements of 2 BYTES may lie between words of 4: those are read and written with a half at both ends. Larger ones do
+ * not, but without code for that NVRTC 13 orders the scan's f32 loads so that it takes 3 to 8% longer. */
+template <bool ALIGNED, int BYTES, int N> inline void load_words(u32 (&w)[N], const void *p) {
   if (N % 4 == 0 && (ALIGNED || (u64)p % 16 == 0)) {
     for (int k = 0; k < N / 4; k++) {
       uint4 q = ((const uint4 *)p)[k];
@@ -166,18 +168,40 @@ template <bool ALIGNED, int N> inline void load_words(u32 (&w)[N], const void *p
     w[0] = q.x, w[N - 1] = q.y;
   } else if ((u64)p % 4 == 0) {
     for (int k = 0; k < N; k++) w[k] = ((const u32 *)p)[k];
+  } else if (BYTES == 2) {
+    const u16 *halves = (const u16 *)p;
+    u32 low = halves[0];
+    for (int k = 0; k < N - 1; k++) {
+      const u32 next = ((const u32 *)(halves + 1))[k];
+      w[k] = low | next << 16, low = next >> 16;
+    }
+    w[N - 1] = low | (u32)halves[2 * N - 1] << 16;
   } else {
     for (int k = 0; k < N; k++) w[k] = ((const u16 *)p)[2 * k] | (u32)((const u16 *)p)[2 * k + 1] << 16;
   }
 }
 
-template <bool ALIGNED, int N> inline void store_words(void *p, const u32 (&w)[N]) {
+inline void store_word(uint4 *p, uint4 v) { /* STREAMS: nothing here reads it again */
+#if defined(STREAMS) && STREAMS && !defined(AMBI_EMULATED)
+  asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+#else
+  *p = v;
+#endif
+}
+
+template <bool ALIGNED, int BYTES, int N> inline void store_words(void *p, const u32 (&w)[N]) {
   if (N % 4 == 0 && (ALIGNED || (u64)p % 16 == 0)) {
-    for (int k = 0; k < N / 4; k++) ((uint4 *)p)[k] = make_uint4(w[4 * k], w[4 * k + 1], w[4 * k + 2], w[4 * k + 3]);
+    for (int k = 0; k < N / 4; k++)
+      store_word((uint4 *)p + k, make_uint4(w[4 * k], w[4 * k + 1], w[4 * k + 2], w[4 * k + 3]));
   } else if (N == 2 && ALIGNED) {
-    *(uint2 *)p = make_uint2(w[0], w[N - 1]);
+    *(u64 *)p = w[0] | (u64)w[N - 1] << 32; /* as a uint2 it may become two stores */
   } else if ((u64)p % 4 == 0) {
     for (int k = 0; k < N; k++) ((u32 *)p)[k] = w[k];
+  } else if (BYTES == 2) {
+    u16 *halves = (u16 *)p;
+    halves[0] = (u16)w[0];
+    for (int k = 0; k < N - 1; k++) ((u32 *)(halves + 1))[k] = w[k] >> 16 | w[k + 1] << 16;
+    halves[2 * N - 1] = (u16)(w[N - 1] >> 16);
   } else {
     for (int k = 0; k < N; k++) ((u16 *)p)[2 * k] = (u16)w[k], ((u16 *)p)[2 * k + 1] = (u16)(w[k] >> 16);
   }
@@ -187,14 +211,14 @@ template <bool ALIGNED, int N> inline void store_words(void *p, const u32 (&w)[N
 template <int V, bool ALIGNED = false> inline void load_all(real (&r)[V], int dtype, const void *p, i64 i) {
   if (V > 1 && (dtype == F16 || dtype == BF16)) {
     u32 w[V / 2 ? V / 2 : 1];
-    load_words<ALIGNED>(w, (const u16 *)p + i);
+    load_words<ALIGNED, 2>(w, (const u16 *)p + i);
     for (int k = 0; k < V; k++) {
       u32 bits = k % 2 ? w[k / 2] >> 16 : w[k / 2] & 0xffff;
       r[k] = (real)(dtype == F16 ? f16_to_f32(bits) : bf16_to_f32(bits));
     }
   } else if (V > 1 && dtype == F32) {
     u32 w[V];
-    load_words<ALIGNED>(w, (const float *)p + i);
+    load_words<ALIGNED, 4>(w, (const float *)p + i);
     for (int k = 0; k < V; k++) r[k] = (real)__uint_as_float(w[k]);
   } else {
     for (int k = 0; k < V; k++) r[k] = load(dtype, p, i + k);
@@ -213,11 +237,11 @@ template <int V, bool ALIGNED = false> inline void store_all(int dtype, void *p,
       float low = odd(r[k]), high = odd(r[k + 1]);
       w[k / 2] = dtype == F16 ? two_f16(low, high) : two_bf16(low, high);
     }
-    store_words<ALIGNED>((u16 *)p + i, w);
+    store_words<ALIGNED, 2>((u16 *)p + i, w);
   } else if (V > 1 && dtype == F32) {
     u32 w[V];
     for (int k = 0; k < V; k++) w[k] = __float_as_uint((float)r[k]);
-    store_words<ALIGNED>((float *)p + i, w);
+    store_words<ALIGNED, 4>((float *)p + i, w);
   } else {
     for (int k = 0; k < V; k++) store(dtype, p, i + k, r[k]);
   }
@@ -250,11 +274,27 @@ template <int V, int BYTES> inline void unpack(real (&v)[V], const packed<V, BYT
   }
 }
 
-/* ---- copies to shared memory that go on while the thread does ----------------------------------------------------- */
+/* ---- an address in shared memory, as instructions want it ---- */
+#ifdef AMBI_EMULATED
+typedef u64 shared_at;
+inline shared_at shared_address(const void *p) { return (u64)p; }
+#else
+typedef u32 shared_at;
+inline shared_at shared_address(const void *p) {
+  u32 at;
+  asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(at) : "l"(p));
+  return at;
+}
+#endif
+
+/* ---- copies to shared memory that go on while the thread does ---- */
 #ifdef AMBI_EMULATED
 /* 16 aligned bytes, of which the first n are read and the others become 0 */
 inline void copy_ahead(char *to, const char *from, int n = 16) {
   for (int i = 0; i < 16; i++) to[i] = i < n ? from[i] : 0;
+}
+template <int N> inline void copy_words_ahead(u32 (&to)[N], const char *from) {
+  for (int k = 0; k < N; k++) to[k] = ((const u32 *)from)[k];
 }
 inline void copies_asked() {}
 template <int N> inline void copies_here() {}
@@ -263,12 +303,20 @@ inline void copy_ahead(char *to, const char *from, int n = 16) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from), "r"(n)
                : "memory");
 }
+/* 2 words, or 4, 8, .., as aligned as they are many, up to 16 bytes */
+template <int N> inline void copy_words_ahead(u32 (&to)[N], const char *from) {
+  enum { BYTES = N == 2 ? 8 : 16 };
+  for (int k = 0; k < N; k += BYTES / 4)
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"((u32)__cvta_generic_to_shared(to + k)),
+                 "l"(from + 4 * k), "n"((int)BYTES)
+                 : "memory");
+}
 inline void copies_asked() { asm volatile("cp.async.commit_group;" ::: "memory"); } /* those so far are a batch */
 /* All but the last N batches of this thread have arrived. */
 template <int N> inline void copies_here() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 #endif
 
-/* ---- sums in a fixed order -------------------------------------------------------------------------------------------- */
+/* ---- sums in a fixed order ---- */
 #define ALL_LANES 0xffffffffu
 
 inline real warp_sum(real v) {

@@ -60,7 +60,7 @@ template <int BYTES> using raw = packed<VEC, BYTES>;
 
 template <int BYTES> inline void load_raw(raw<BYTES> &r, const line &l, nth column, nth cols) {
   const char *at = l.at + (i64)column * BYTES;
-  if (all_inside(column, cols)) return load_words<false>(r.w, at);
+  if (all_inside(column, cols)) return load_words<false, BYTES>(r.w, at);
   for (int i = 0; i < VEC * BYTES / 2; i++) {
     const u32 half = inside(column + i * 2 / BYTES, cols) ? ((const u16 *)at)[i] : 0;
     r.w[i / 2] = i % 2 ? r.w[i / 2] | half << 16 : half;

@@ -9,8 +9,6 @@
  * A tile has rows of PITCH 16-bit elements (32, 64, 128 or 256) in chunks of 16 bytes. Chunk c of row r lies at place
  * c ^ (r mod 8): the 8 rows of a column of chunks are on different banks. */
 #ifdef AMBI_EMULATED
-typedef u64 shared_at; /* an address in shared memory */
-inline shared_at shared_address(const void *p) { return (u64)p; }
 inline float fast_exp2(float x) { return exp2f(x); }
 inline float fast_rcp(float x) { return 1.0f / x; }
 inline u16 emu_half(shared_at at) { return *(const u16 *)at; }
@@ -57,12 +55,6 @@ inline void store_shared(shared_at to, u32 v) { *(u32 *)to = v; }
 inline u32 load_shared(shared_at from) { return *(const u32 *)from; }
 inline float2 load_shared_pair(shared_at from) { return *(const float2 *)from; }
 #else
-typedef u32 shared_at;
-inline shared_at shared_address(const void *p) {
-  u32 at;
-  asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(at) : "l"(p));
-  return at;
-}
 inline float fast_exp2(float x) { /* 0 for -inf and where the result is denormal */
   float r;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));

@@ -1,5 +1,5 @@
-/* wgmma.cu -- Hopper's tensor cores (sm_90a): products of a group of four warps, whose matrices lie in shared memory,
- * and barriers between the group that brings tiles and the groups that work on them.
+/* wgmma.cu -- Hopper's tensor cores (sm_90a): products of a group of four warps, whose matrices lie in shared memory.
+ * Barriers (barriers.cu) are between the group that brings tiles and the groups that work on them.
  *
  * A product has 64 rows, 16 of them for each warp; a lane holds its parts as in tensor.cu: c[n][..] of (16, 8) parts.
  *
@@ -8,21 +8,8 @@
  * such a tile as it is (its columns are summed over) or flipped (its rows are). */
 enum { GROUP = 128, ATOM_BYTES = 1024 };
 
-/* ---- barriers in shared memory: a phase ends when `count` arrivals have come; phases alternate 0, 1, 0 .. ---- */
+/* ---- memory and registers ---- */
 #ifdef AMBI_EMULATED
-struct emu_phase {
-  u32 phase;
-  u16 count, arrived;
-};
-inline void barrier_init(shared_at b, int count) { *(emu_phase *)b = emu_phase{0, (u16)count, 0}; }
-inline void barrier_arrive(shared_at b) {
-  emu_phase &p = *(emu_phase *)b;
-  if (++p.arrived == p.count) p.arrived = 0, p.phase ^= 1;
-}
-inline void barrier_arrive_copied(shared_at b) { barrier_arrive(b); }
-inline void barrier_wait(shared_at b, u32 phase) {
-  while (*(volatile u32 *)b == phase) emu->pause();
-}
 inline void shared_to_products() {}
 template <int N>
 inline void fewer_registers() {}
@@ -30,25 +17,6 @@ template <int N>
 inline void more_registers() {}
 inline uint4 load_chunk(shared_at from) { return *(const uint4 *)from; }
 #else
-inline void barrier_init(shared_at b, int count) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(b), "r"(count) : "memory");
-}
-inline void barrier_arrive(shared_at b) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(b) : "memory");
-}
-/* Arrives when this thread's copies so far have. */
-inline void barrier_arrive_copied(shared_at b) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(b) : "memory");
-}
-/* Until phase `phase` has ended */
-inline void barrier_wait(shared_at b, u32 phase) {
-  asm volatile(
-      "{ .reg .pred done;\n"
-      "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@!done bra again; }" ::"r"(b),
-      "r"(phase)
-      : "memory");
-}
 /* What was stored in shared memory, or copied there, is seen by the products that follow. */
 inline void shared_to_products() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 /* The registers of a thread, for the whole group: some groups give what others take. */

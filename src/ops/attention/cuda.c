@@ -304,6 +304,7 @@ static void say_90(cuda_plan *k, const attention_recipe *r, const char *shared, 
   k->last = shared;
   k->more = own;
   say_16(k, r, pitch_of(r));
+  cuda_part(k, barriers_cu);
   cuda_part(k, wgmma_cu);
   cuda_fix(k, "LOADERS", LOADERS);
   cuda_fix(k, "PAIRED", is_paired(k, r));

@@ -27,7 +27,7 @@ template <bool LAST = true> inline bool inside(const args &a, int t) {
 /* Those at time t: `there`, or some of them. The others read as 0. */
 template <bool ALIGNED, int N, int BYTES>
 inline void load_packed(const args &a, packed<N, BYTES> &r, const char *at, int t, bool there) {
-  if (there) return load_words<ALIGNED>(r.w, at);
+  if (there) return load_words<ALIGNED, BYTES>(r.w, at);
 #pragma unroll
   for (int i = 0; i < N * BYTES / 2; i++) {
     const bool in = !WHOLE && (u32)(t + i * 2 / BYTES) < (u32)SIZE;

@@ -77,7 +77,7 @@ struct channels {
 #if VEC > 1
   packed<VEC, bytes_of(DTYPE(FROM))> held;
   template <bool ALIGNED> void load(const char *at, int dtype, i64 offset, i64 channel, i64 stride) {
-    load_words<ALIGNED>(held.w, at + (offset + channel * stride) * bytes_of(dtype));
+    load_words<ALIGNED, bytes_of(DTYPE(FROM))>(held.w, at + (offset + channel * stride) * bytes_of(dtype));
   }
   void get(real (&r)[VEC], int dtype) const { unpack(r, held, dtype); }
 #else

@@ -29,7 +29,7 @@ struct tile {
 };
 static_assert(sizeof(tile) <= SHARED_BYTES, "as cuda.c counts");
 
-/* ---- loading ----------------------------------------------------------------------------------------------------- */
+/* ---- loading ---- */
 inline void touch(const void *p) { /* on its way to the cache */
 #ifndef AMBI_EMULATED
   asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
@@ -63,6 +63,16 @@ inline void touch_slot(const args &a, int s, const block_at &b, i64 t) {
 
 inline void touch_tile(const args &a, const block_at &b, i64 t) {
   touch_slot(a, DELTA, b, t), touch_slot(a, U, b, t), touch_slot(a, Z, b, t), touch_slot(a, DY, b, t);
+}
+
+/* .. and the state before the tile of step t, where scan_ends has left it */
+inline void touch_state(const args &a, const block_at &b, i64 t) {
+  const i64 number = t / TILE;
+  if (!NEEDS_H || HAS(CHUNK_STATE)) return;
+  touch((const float4 *)STARTS + IN_PART(b, number / ENDS_TILES, 0));
+  if (number % ENDS_TILES == 0) return;
+  touch((const float4 *)ENDS + IN_PART(b, number - 1, 0));
+  touch((const float *)SPANS + IN_PART(b, number - 1, 0));
 }
 
 /* d of a step, 0 beyond the last */
@@ -114,7 +124,7 @@ inline void stage_tile(const args &a, const block_at &b, i64 t, const pieces &x,
   stage_resets(a, b, t, m.reset + FRONT);
 }
 
-/* ---- ahead ------------------------------------------------------------------------------------------------------- */
+/* ---- ahead ---- */
 /* h through the chunk whose first column is `first` */
 inline void run_ahead(const args &a, const block_at &b, const constants &v, const tile &m, int first,
                       float (&h)[OWN][4]) {
@@ -197,25 +207,24 @@ inline void run_again(const args &a, const block_at &b, const constants &v, cons
   }
 }
 
-/* ---- back -------------------------------------------------------------------------------------------------------- */
+/* ---- back ---- */
 /* dB and dC of one step over the channels of a warp. Lane c has state j ^ (c % 4) in place j, so that at each exchange
  * it keeps the lower places and gives the upper: no lane has to choose. It ends with dB or dC of state c % 4. */
 inline void sum_channels(const block_at &b, float (&db)[4], float (&dc)[4], float *to) {
-  const int c = threadIdx.x % WIDE;
   for (int j = 0; j < 4; j += 2) {
-    db[j] += __shfl_xor_sync(ALL_LANES, db[j + 1], 1);
-    dc[j] += __shfl_xor_sync(ALL_LANES, dc[j + 1], 1);
+    db[j] += __shfl_xor_sync(ALL_LANES, db[j + 1], IN_WARP(1));
+    dc[j] += __shfl_xor_sync(ALL_LANES, dc[j + 1], IN_WARP(1));
   }
-  db[0] += __shfl_xor_sync(ALL_LANES, db[2], 2);
-  dc[0] += __shfl_xor_sync(ALL_LANES, dc[2], 2);
+  db[0] += __shfl_xor_sync(ALL_LANES, db[2], IN_WARP(2));
+  dc[0] += __shfl_xor_sync(ALL_LANES, dc[2], IN_WARP(2));
   if (WIDE == 4) {
-    to[4 * b.k + c] = db[0], to[PAD + 4 * b.k + c] = dc[0];
+    to[4 * b.k + b.twist] = db[0], to[PAD + 4 * b.k + b.twist] = dc[0];
     return;
   }
-  const bool upper = c & 4;
-  float sum = (upper ? dc[0] : db[0]) + __shfl_xor_sync(ALL_LANES, upper ? db[0] : dc[0], 4);
+  const bool upper = LANE_HAS(4);
+  float sum = (upper ? dc[0] : db[0]) + __shfl_xor_sync(ALL_LANES, upper ? db[0] : dc[0], IN_WARP(4));
   for (int bit = 8; bit < WIDE; bit *= 2) sum += __shfl_xor_sync(ALL_LANES, sum, bit);
-  if (c < 8) to[(upper ? PAD : 0) + 4 * b.k + c % 4] = sum;
+  if (PAIRED || threadIdx.x % WIDE < 8) to[(upper ? PAD : 0) + 4 * b.k + b.twist] = sum;
 }
 
 struct time_sums {
@@ -314,7 +323,7 @@ inline void run_back(const args &a, const block_at &b, const constants &v, tile 
   }
 }
 
-/* ---- storing ----------------------------------------------------------------------------------------------------- */
+/* ---- storing ---- */
 /* dB and dC of the block's channels: a thread has one state of either, and every fourth step */
 inline void store_groups(const args &a, const block_at &b, i64 t, const tile &m) {
   enum { APART = THREADS_EACH / (2 * PAD) };
@@ -335,7 +344,7 @@ inline void store_piece(const args &a, int s, const block_at &b, const piece &p,
   if (!HAS(s)) return;
   const i64 at = piece_offset(a, s, b, p, t);
   if (whole && !ADDS(s))
-    store_all<8, true>(DTYPE(s), AT(s), at, r);
+    store_all<8, EVEN != 0>(DTYPE(s), AT(s), at, r);
   else
     put_some<8>(DTYPE(s), ADDS(s), AT(s), at, r, piece_left(a, b, p, t));
 }
@@ -375,8 +384,8 @@ inline void store_sums(const args &a, const block_at &b, i64 part, const tile &m
   for (int l = 0; l < LEFT; l++) {
     float d = dskip[l].total, bias = dbias[l].total;
     for (int bit = WIDE; bit < WIDE * TOGETHER_STEPS; bit *= 2) { /* the lanes that have a channel's other steps */
-      d += __shfl_xor_sync(ALL_LANES, d, bit);
-      bias += __shfl_xor_sync(ALL_LANES, bias, bit);
+      d += __shfl_xor_sync(ALL_LANES, d, IN_WARP(bit));
+      bias += __shfl_xor_sync(ALL_LANES, bias, IN_WARP(bit));
     }
     if (MY_STEP(b, l) || MY_ROW(b, l) >= b.count) continue;
     if (HAS(DD)) ((float *)SUM_D)[first + MY_ROW(b, l)] = d;
@@ -384,7 +393,7 @@ inline void store_sums(const args &a, const block_at &b, i64 part, const tile &m
   }
 }
 
-/* ---- kernels ----------------------------------------------------------------------------------------------------- */
+/* ---- kernels ---- */
 inline void start_rows(const args &a, const block_at &b, tile &m) {
   for (int row = threadIdx.x; row < ROWS; row += THREADS_EACH) {
     if (row < FRONT) m.reset[row] = 0;
@@ -471,7 +480,7 @@ KERNEL(scan_backward, THREADS_EACH) {
     get_states(a, DH_LAST, b, 0, dh);
   for (i64 t = (end - 1) / TILE * TILE; t >= first; t -= TILE) {
     time_sums sum = {};
-    if (t > first) touch_tile(a, b, t - TILE);
+    if (t > first) touch_tile(a, b, t - TILE), touch_state(a, b, t - TILE);
     backward_tile(a, b, v, part, t, m, dh, sum);
     add_da(m, sum);
     for (int l = 0; l < LEFT; l++) dskip[l].add(sum.dskip[l]), dbias[l].add(sum.dbias[l]);

@@ -3,7 +3,7 @@
 #define AMBI_SCAN_BACKWARD_H
 #include "ops/selective_scan/forward.h"
 
-/* ---- a block's part of the workspace ------------------------------------------------------------------- */
+/* ---- a block's part of the workspace ---- */
 /* What is summed over batch and time, for each channel: per state, or once */
 static const int summed[] = {A, B, C, D, DELTA_BIAS};
 enum { SUM_A, SUM_B, SUM_C, SUM_D, SUM_DELTA_BIAS, SUMS };
@@ -56,7 +56,7 @@ static int64_t lay_out(const problem *p, back_memory *m, real *at) {
   return used;
 }
 
-/* ---- tiles of one chunk ---------------------------------------------------------------------------------- */
+/* ---- tiles of one chunk ---- */
 typedef struct {
   TILE_OF_REALS d[STEPS * WIDTH], u[STEPS * WIDTH], du[STEPS * WIDTH], p[STEPS * WIDTH];
   TILE_OF_REALS dp[STEPS * WIDTH], slope[STEPS * WIDTH]; /* dy silu(z), dy silu'(z)                 */
@@ -86,7 +86,7 @@ static void load_chunk(const block *k, span t, chunk_tiles *w) {
   memset(w->dd, 0, used);
 }
 
-/* ---- the states of one chunk --------------------------------------------------------------------------------- */
+/* ---- the states of one chunk ---- */
 typedef struct {
   TILE_OF_REALS a[STATES * WIDTH], b[COEFFICIENTS], c[COEFFICIENTS];
   TILE_OF_REALS da[STATES * WIDTH], db[COEFFICIENTS + LANES], dc[COEFFICIENTS + LANES];
@@ -210,7 +210,7 @@ static void backward_states(const block *k, const back_memory *to, span t, chunk
   }
 }
 
-/* ---- one chunk ------------------------------------------------------------------------------------------------ */
+/* ---- one chunk ---- */
 /* du = D dp + d s;  ddelta = dd sigmoid(delta + bias);  dz = dy p silu'(z);  dD, ddelta_bias += */
 static void finish_vector(const block *k, span t, chunk_tiles *w, int64_t v, vr skip, real *sum_d, real *sum_bias) {
   const bool gated = reads_slot(k->c->p, Z);
@@ -280,7 +280,7 @@ static void backward_block(const block *k) {
   store_state(k, GRAD(H0), 0, m.dh);
 }
 
-/* ---- sums over blocks -------------------------------------------------------------------------------------- */
+/* ---- sums over blocks ---- */
 static back_memory memory_of(const cpu_call *c, int64_t index) {
   back_memory m;
   lay_out(c->p, &m, block_memory(c, index));

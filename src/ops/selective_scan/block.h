@@ -3,7 +3,7 @@
 #define AMBI_SCAN_BLOCK_H
 #include "ops/selective_scan/steps.h"
 
-/* ---- how the channels are cut into blocks: by the shape alone ---------------------------------------------- */
+/* ---- how the channels are cut into blocks: by the shape alone ---- */
 typedef struct {
   int64_t width, per_set, per_batch, count; /* channels in a block; blocks in a set of channels that are together, .. */
 } block_plan;
@@ -45,7 +45,7 @@ static block block_at(const cpu_call *c, int64_t index) {
 static int64_t vectors(const block *k) { return ceil_div(k->lanes, VL); }
 static int64_t padded_states(const scan_recipe *r) { return ceil_div(r->states, SOME) * SOME; }
 
-/* ---- tiles of a block ---------------------------------------------------------------------------------------- */
+/* ---- tiles of a block ---- */
 static const tile_layout as_channels = {STEPS * VL, VL}, as_states = {VL, WIDTH}, as_group = {VL, STATES};
 
 /* A span of steps, or of states, is [first, first + count). */
@@ -126,7 +126,7 @@ static void load_coefficients(const block *k, int slot, bool constant, span n, s
   load_tile(&v, tile, constant ? as_states : as_group);
 }
 
-/* ---- runs: steps between two resets of the state --------------------------------------------------------------- */
+/* ---- runs: steps between two resets of the state ---- */
 typedef struct {
   int64_t count, start[STEPS + 1]; /* run i is [start[i], start[i + 1]), from the chunk's first step */
   bool fresh;                      /* run 0 starts from zero too, as all others do                   */

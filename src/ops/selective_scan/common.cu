@@ -1,6 +1,6 @@
 /* common.cu -- what selective_scan's texts share: where the elements of a slot are, and functions. Names as in op.c. */
 
-/* ---- places: element (b, chunk, g, d, n, t) of every slot. Axes that a slot does not have are of stride 0 -------- */
+/* ---- places: element (b, chunk, g, d, n, t) of every slot. Axes that a slot does not have are of stride 0 ---- */
 #define BATCH_STRIDE(s)   STRIDE(s, 0)
 #define CHUNK_STRIDE(s)   STRIDE(s, 1)
 #define GROUP_STRIDE(s)   STRIDE(s, 2)
@@ -46,7 +46,7 @@ inline bool resets(const line &seq_idx, i64 t) {
   return id[0] != id[-seq_idx.step];
 }
 
-/* ---- functions --------------------------------------------------------------------------------------------------- */
+/* ---- functions ---- */
 #define LOG2_E K(1.4426950408889634)
 
 inline real silu(real z) { return m_gate(v_max(z, K(-1e30)), m_logit(z)); }

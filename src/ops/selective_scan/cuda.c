@@ -1,6 +1,9 @@
 /* selective_scan on CUDA: the numbers of cuda.cu and of the text that does the work. */
 #include "backends/cuda/cuda.h"
 
+#include <string.h>
+
+#include "backends/cuda/text.h"
 #include "ops/selective_scan/op.h"
 
 enum { A = AMBI_SCAN_A, B = AMBI_SCAN_B, C = AMBI_SCAN_C, D = AMBI_SCAN_D, DELTA_BIAS = AMBI_SCAN_DELTA_BIAS };
@@ -8,7 +11,8 @@ enum { CHUNK_STATE = AMBI_SCAN_CHUNK_STATE };
 #define GRAD AMBI_GRAD
 
 extern const char selective_scan_cu[], selective_scan_common_cu[], selective_scan_tiles_cu[];
-extern const char selective_scan_ends_cu[], selective_scan_forward_cu[];
+extern const char selective_scan_coefficients_cu[], selective_scan_ends_cu[], selective_scan_outputs_cu[];
+extern const char selective_scan_forward_cu[], selective_scan_ring_cu[];
 extern const char selective_scan_backward_cu[], selective_scan_parts_cu[];
 
 /* NAME: so many reals of workspace, or none */
@@ -43,17 +47,20 @@ typedef struct {
   int64_t per_set, per_batch, blocks;
 } scan_split;
 
-static scan_split split_channels(cuda_plan *k, int64_t each) {
-  const scan_recipe *r = scan(k->p);
+static scan_split count_blocks(const scan_recipe *r, int64_t each) {
   scan_split g = {.per_set = ceil_div(r->together, each)};
   g.per_batch = r->together ? r->channels / r->together * g.per_set : 0;
   g.blocks = r->batches * g.per_batch;
+  return g;
+}
+static scan_split split_channels(cuda_plan *k, int64_t each) {
+  const scan_split g = count_blocks(scan(k->p), each);
   cuda_number(k, "PER_SET", g.per_set);
   cuda_number(k, "PER_BATCH", g.per_batch);
   return g;
 }
 
-/* ---- cuda.cu: a warp takes up to 32 channels that share B and C -------------------------------------------------- */
+/* ---- cuda.cu: a warp takes up to 32 channels that share B and C ---- */
 /* TILES: as cuda.cu counts them, forward and backward */
 static void general_workspace(cuda_plan *k, int64_t warps) {
   enum { TILES_AHEAD = 3, TILES_BACK = 8 };
@@ -102,21 +109,25 @@ static void plan_general(cuda_plan *k) {
   if (is_backward(p)) general_sums(k);
 }
 
-/* ---- tiles.cu, forward.cu: four states a thread ------------------------------------------------------------------ */
+/* ---- tiles.cu, forward.cu: four states a thread ---- */
 enum { ROWS = 32, TILE = 32 }; /* channels and steps of a tile */
 
-/* Whether every slot of (B, D, L) is dense along the axis of that stride */
-static bool all_dense(const problem *p, size_t axis, int64_t extent) {
+/* Slots of (B, D, L), forward and backward, that a problem has: f of each */
+static bool every_slot(const problem *p, bool (*f)(const problem *, int)) {
   static const int slots[] = {AMBI_SCAN_U, AMBI_SCAN_DELTA, AMBI_SCAN_Z, AMBI_SCAN_Y};
   for (int i = 0; i < 8; i++) {
     const int s = i < 4 ? slots[i] : GRAD(slots[i - 4]);
-    const int64_t stride = *(const int64_t *)(const void *)((const char *)&scan(p)->stride[s] + axis);
-    if ((reads_slot(p, s) || writes_slot(p, s)) && stride != 1 && extent != 1) return false;
+    if ((reads_slot(p, s) || writes_slot(p, s)) && !f(p, s)) return false;
   }
   return true;
 }
-static bool steps_dense(const problem *p) { return all_dense(p, offsetof(scan_strides, l), scan(p)->length); }
-static bool channels_dense(const problem *p) { return all_dense(p, offsetof(scan_strides, d), scan(p)->channels); }
+static bool step_dense(const problem *p, int s) { return scan(p)->stride[s].l == 1 || scan(p)->length == 1; }
+static bool channel_dense(const problem *p, int s) { return scan(p)->stride[s].d == 1 || scan(p)->channels == 1; }
+static bool like_u(const problem *p, int s) {
+  return memcmp(&scan(p)->stride[s], &scan(p)->stride[AMBI_SCAN_U], sizeof(scan_strides)) == 0;
+}
+static bool steps_dense(const problem *p) { return every_slot(p, step_dense); }
+static bool channels_dense(const problem *p) { return every_slot(p, channel_dense); }
 
 /* Backward: a thread has two channels, and its tile of shared memory is as backward.cu declares it. */
 enum { OWN_BACK = 2, CHUNK_BACK = 8, COLUMNS = TILE + CHUNK_BACK };
@@ -125,9 +136,10 @@ static int64_t lanes_for(const scan_recipe *r) {
   while (4 * lanes < r->states) lanes *= 2;
   return lanes;
 }
+static int64_t skew(int64_t lanes) { return lanes == 4 ? 8 : 4; }
 static int64_t shared_back(int64_t lanes) {
   const int64_t rows = ROWS * OWN_BACK, threads = 32 * lanes, pad = 4 * lanes, chunks = TILE / CHUNK_BACK;
-  const int64_t at = rows * (COLUMNS + 1) * 16, coefficients = 2 * 4 * (COLUMNS * pad + 4) * 4;
+  const int64_t at = rows * (COLUMNS + 1) * 16, coefficients = 2 * 4 * (COLUMNS * pad + skew(lanes)) * 4;
   const int64_t kept = chunks * OWN_BACK * threads * 16, da = 2 * OWN_BACK * 4 * threads * 4;
   const int64_t sums = lanes * COLUMNS * 2 * pad * 4 + 2 * rows * 4 + 4 + COLUMNS;
   return at + coefficients + kept + da + ceil_div(sums, 16) * 16;
@@ -137,7 +149,7 @@ static int64_t shared_back(int64_t lanes) {
 static int64_t shared_ends(int64_t lanes, int64_t own, bool back, bool h, bool dh) {
   const int64_t rows = ROWS * own, columns = back ? COLUMNS : TILE, orders = back ? 4 : 1;
   const int64_t steps = rows * (TILE + 2) * 8 + 2 * rows * 4 + TILE, dp = (dh ? rows : 1) * (TILE + 2) * 4;
-  const int64_t coefficients = (h && dh ? 2 : 1) * orders * (columns * 4 * lanes + 4) * 4;
+  const int64_t coefficients = (h && dh ? 2 : 1) * orders * (columns * 4 * lanes + (back ? skew(lanes) : 4)) * 4;
   return steps + coefficients + ceil_div(dp, 16) * 16;
 }
 
@@ -211,16 +223,20 @@ static int64_t half_coefficients(const problem *p, int64_t own) {
   return own == 1 && (t == AMBI_F16 || t == AMBI_BF16) && p->t[C].dtype == t ? (int64_t)t : 0;
 }
 
-static void say_tiles(cuda_plan *k, int64_t lanes, int64_t own) {
+/* RING: so many warps take turns in time; 0: none do */
+static void say_tiles(cuda_plan *k, int64_t lanes, int64_t own, int64_t ring) {
+  cuda_fix(k, "RING_WARPS", ring);
   cuda_fix(k, "LANES_EACH", lanes);
   cuda_fix(k, "CHANNELS_EACH", own);
   cuda_fix(k, "HALF_COEFFICIENTS", half_coefficients(k->p, own));
+  cuda_fix(k, "ALIKE", ring && every_slot(k->p, like_u));
   cuda_fix(k, "CHANNEL_DENSE", !steps_dense(k->p));
   cuda_fix(k, "STEPS_DENSE", by_steps(scan(k->p)));
   cuda_fix(k, "STATES_DENSE", by_states(scan(k->p), lanes));
   cuda_fix(k, "EVEN", pieces_even(k->p, lanes));
   cuda_part(k, selective_scan_tiles_cu);
-  cuda_part(k, selective_scan_ends_cu);
+  cuda_part(k, selective_scan_coefficients_cu);
+  cuda_part(k, is_backward(k->p) || !ring ? selective_scan_ends_cu : selective_scan_outputs_cu);
 }
 
 /* Channels of a thread: two read B and C once for both, if that leaves no more places empty and pieces are read whole
@@ -230,17 +246,46 @@ static int64_t own_ahead(const problem *p, int64_t lanes) {
   return lanes == 4 && pieces_even(p, lanes) && (over == 0 || over > ROWS) ? 2 : 1;
 }
 
+/* ring.cu: where channels are too few to keep a GPU busy alone, but its blocks leave no third of it without work */
+enum { RING = 16, RING_OWN = 2, RING_LANES = 4, RING_ROWS = 32 / RING_LANES * RING_OWN, RING_TILE = 8 };
+static int64_t shared_ring(void) {
+  const int64_t steps = 2 * RING_ROWS * (RING_TILE + 4) * 4, coefficients = 2 * (RING_TILE * 4 * RING_LANES + 16) * 4;
+  const int64_t rows = 2 * RING_ROWS * 4, lane = 3 * 16 + 32 + 16 + 2 * 16, state = RING_OWN * 32 * 16;
+  return RING * (steps + coefficients + rows + 32 * lane + state + 16 + 16) + state;
+}
+static bool can_ring(const cuda_plan *k, int64_t lanes) {
+  enum { PLACES = 132 };
+  const scan_recipe *r = scan(k->p);
+  const int64_t blocks = count_blocks(r, RING_ROWS).blocks;
+  const bool fits = k->dev->arch >= 80 && shared_ring() <= k->dev->shared_bytes && r->length < (int64_t)1 << 36;
+  return fits && lanes == RING_LANES && pieces_even(k->p, lanes) && 3 * blocks >= 2 * PLACES * ceil_div(blocks, PLACES);
+}
+
+static void plan_ring(cuda_plan *k) {
+  k->variant = "ring";
+  say_tiles(k, RING_LANES, RING_OWN, RING);
+  cuda_part(k, barriers_cu);
+  k->last = selective_scan_ring_cu;
+  cuda_fix(k, "SHARED_BYTES", shared_ring());
+  cuda_launch(k, "scan_forward", split_channels(k, RING_ROWS).blocks, 1, 32 * RING, 1, shared_ring());
+}
+
 static void plan_forward(cuda_plan *k) {
   const scan_recipe *r = scan(k->p);
-  const int64_t lanes = lanes_for(r), own = own_ahead(k->p, lanes),
-                shared = shared_ends(lanes, own, false, true, false);
-  say_tiles(k, lanes, own);
-  k->last = selective_scan_forward_cu;
-  const int64_t blocks = split_channels(k, own * ROWS).blocks;
+  const int64_t lanes = lanes_for(r), own = own_ahead(k->p, lanes), blocks = count_blocks(r, own * ROWS).blocks;
   const int64_t each = tiles_in_part(r, blocks * lanes, own > 1 ? ENOUGH_PAIRS : ENOUGH_AHEAD);
   const int64_t parts = ceil_div(r->length, each * TILE), threads = own * blocks * 32 * lanes;
   const int64_t in_part = each > 64 ? 4 : 1, segments = (parts - 1) * in_part; /* many small blocks find the ends */
+  const int64_t shared = shared_ends(lanes, own, false, true, false);
+  if (parts > 1 && can_ring(k, lanes)) {
+    plan_ring(k);
+    return;
+  }
   k->variant = parts > 1 ? "tiles, time in parts" : "tiles";
+  say_tiles(k, lanes, own, 0);
+  cuda_part(k, selective_scan_outputs_cu);
+  k->last = selective_scan_forward_cu;
+  split_channels(k, own * ROWS);
   cuda_fix(k, "ENDS_OF_H", 1);
   cuda_fix(k, "ENDS_OF_DH", 0);
   cuda_fix(k, "ENDS_BYTES", shared);
@@ -265,7 +310,7 @@ static void plan_ends(cuda_plan *k, int64_t blocks, int64_t lanes, int64_t part_
   cuda_fix(k, "ENDS_OF_H", h);
   cuda_fix(k, "ENDS_OF_DH", dh);
   cuda_fix(k, "ENDS_BYTES", shared);
-  cuda_number(k, "ENDS_TILES", segment);
+  cuda_fix(k, "ENDS_TILES", segment); /* 8 or 2: divides without dividing */
   cuda_number(k, "CHAINED", chained);
   cuda_workspace(k, "DONE", chained ? (uint64_t)(blocks + 1) * sizeof(int) : 0);
   reals(k, "CROSSING", chained, 4 * each);
@@ -292,7 +337,7 @@ static void plan_backward(cuda_plan *k) {
   const scan_recipe *r = scan(k->p);
   const problem *p = k->p;
   const int64_t lanes = lanes_for(r), shared = shared_back(lanes);
-  say_tiles(k, lanes, OWN_BACK);
+  say_tiles(k, lanes, OWN_BACK, 0);
   k->last = selective_scan_backward_cu;
   k->more = selective_scan_parts_cu;
   const int64_t blocks = split_channels(k, ROWS * OWN_BACK).blocks, chain = tiles_in_chain(r, blocks);

@@ -96,7 +96,7 @@ KERNEL(scan_forward, 32) {
   for (p.state = 0; p.state < STATES; p.state++) set_value(a, H_LAST, p, h[p.state * ALL_THREADS]);
 }
 #else
-/* ---- sums -------------------------------------------------------------------------------------------------------- */
+/* ---- sums ---- */
 /* A sum over time that lives in the workspace: (rows, 2, ALL_THREADS), the total and what rounding took from it */
 inline void add_to(const args &a, real *sums, i64 row, real term) {
   long_sum sum = {sums[2 * row * ALL_THREADS], sums[(2 * row + 1) * ALL_THREADS]};
@@ -104,7 +104,7 @@ inline void add_to(const args &a, real *sums, i64 row, real term) {
   sums[2 * row * ALL_THREADS] = sum.total, sums[(2 * row + 1) * ALL_THREADS] = sum.lost;
 }
 
-/* ---- one chunk --------------------------------------------------------------------------------------------------- */
+/* ---- one chunk ---- */
 /* dp = dy silu(z) and dy silu'(z); clears what the states add to */
 inline void load_dp(const args &a, const place &p, i64 first, i64 count, real *tile) {
   const line dy = line_of(a, DY, p), z = line_of(a, Z, p);
@@ -212,7 +212,7 @@ KERNEL(scan_backward, 32) {
   for (p.state = 0; p.state < STATES; p.state++) set_value(a, DH0, p, dh[p.state * ALL_THREADS]);
 }
 
-/* ---- sums over the warps of a group, and over the batches -------------------------------------------------------- */
+/* ---- sums over the warps of a group, and over the batches ---- */
 /* dB (or dC) of one group, step and state: over `warps` parts from the group's first on */
 inline void sum_group(const args &a, int s, i64 groups, char *parts) {
   const i64 i = (i64)blockIdx.x * 256 + threadIdx.x, n = i % STATES, t = i / STATES % LENGTH;

@@ -19,39 +19,21 @@ inline void kept_states(const char *at, const block_at &b, i64 part, float (&h)[
 
 /* A segment's end and span; AT_ONCE of them are under way together */
 enum { AT_ONCE = 8 };
-struct ended {
-  float end[OWN][4], span[OWN];
-};
 inline void get_end(const char *ends, i64 end_at, const char *spans, i64 span_at, const block_at &b, ended &to) {
   kept_states(ends, b, end_at, to.end);
   for (int q = 0; q < OWN; q++) to.span[q] = ((const float *)spans)[IN_PART(b, span_at, q)];
 }
 
-/* The state (or its gradient) after a segment, given that before */
-inline void join(float (&h)[OWN][4], const constants &v, const ended &x) {
-  for (int q = 0; q < OWN; q++)
-    for (int j = 0; j < 4; j++) {
-      const float decays = x.span[q] == INFINITY ? 0.0f : fast_pow2(v.a2[q][j] * x.span[q]);
-      h[q][j] = h[q][j] == 0.0f ? x.end[q][j] : decays * h[q][j] + x.end[q][j];
-    }
-}
-
-/* d and d u of a tile; all of a piece is computed before any is written, so that no read waits for a write */
+/* d and d u of a tile */
 inline void stage_steps(const args &a, const block_at &b, i64 t, const slot_pieces<DELTA> &deltas,
                         const slot_pieces<U> &us, steps &to) {
 #pragma unroll
   for (int i = 0; i < EACH; i++) {
     const piece p = piece_of(i);
-    const int left = (int)min(piece_left(a, b, p, t), 8ll);
-    float d[8], u[8];
+    float d[PIECE], du[PIECE];
     if (!HAS_PIECE(i)) continue;
-    get_piece(a, deltas, i, d), get_piece(a, us, i, u);
-    for (int e = 0; e < 8; e++) d[e] += to.bias[PIECE_ROW(p, e)];
-    for (int e = 0; e < 8; e++) {
-      if (SOFTPLUS) d[e] = fast_softplus(d[e]);
-      if (e >= left) d[e] = 0;
-    }
-    for (int e = 0; e < 8; e++) to.at[PIECE_ROW(p, e)][PIECE_STEP(p, e)] = make_float2(d[e], d[e] * u[e]);
+    get_steps(a, b, t, deltas, us, i, to.bias, d, du);
+    for (int e = 0; e < PIECE; e++) to.at[PIECE_ROW(p, e)][PIECE_STEP(p, e)] = make_float2(d[e], du[e]);
   }
   stage_resets(a, b, t, to.reset);
 }
@@ -84,10 +66,10 @@ inline void stage_dp(const args &a, const ends_pieces &x, ends_tile &m) {
 #pragma unroll
   for (int i = 0; i < EACH; i++) {
     const piece p = piece_of(i);
-    float z[8], dy[8];
+    float z[PIECE], dy[PIECE];
     get_piece(a, x.z, i, z), get_piece(a, x.dy, i, dy);
-    for (int e = 0; e < 8; e++) dy[e] *= HAS(Z) ? m_clamp(z[e], -1e30f, 1e30f) * fast_sigmoid(z[e]) : 1.0f;
-    for (int e = 0; e < 8; e++) m.dp[PIECE_ROW(p, e)][PIECE_STEP(p, e)] = dy[e];
+    for (int e = 0; e < PIECE; e++) dy[e] *= HAS(Z) ? m_clamp(z[e], -1e30f, 1e30f) * fast_sigmoid(z[e]) : 1.0f;
+    for (int e = 0; e < PIECE; e++) m.dp[PIECE_ROW(p, e)][PIECE_STEP(p, e)] = dy[e];
   }
 }
 inline void stage_ends(const args &a, const block_at &b, i64 t, const ends_pieces &x, ends_tile &m) {

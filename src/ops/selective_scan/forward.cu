@@ -1,9 +1,4 @@
 /* forward.cu -- the outputs, tile after tile of a block's part of time; the next is loaded while one is computed. */
-enum { GROUP_STEPS = LANES > 8 ? LANES : 8 };              /* steps whose outputs are summed together, */
-enum { SUMS = OWN * GROUP_STEPS, OUTPUTS = SUMS / LANES }; /* channel after channel */
-#define MY_ROW(b, i) \
-  ((b).row + ((b).k * OUTPUTS + (i)) / GROUP_STEPS * WIDE) /* lane k is left with those from k OUTPUTS on */
-#define MY_STEP(b, i) (((b).k * OUTPUTS + (i)) % GROUP_STEPS)
 
 /* (D u, silu(z)) of a tile; then y in place of D u */
 struct gates {
@@ -16,38 +11,26 @@ struct tile {
   gates out;
 };
 
-struct pieces {
-  slot_pieces<DELTA> delta;
-  slot_pieces<U> u;
-  slot_pieces<Z> z;
-  coefficient_words coefficients;
-};
-
-inline void load(const args &a, const block_at &b, i64 t, bool whole, pieces &next) {
-  load_pieces(a, b, t, whole, next.delta), load_pieces(a, b, t, whole, next.u), load_pieces(a, b, t, whole, next.z);
-  load_coefficients(a, b, t, whole, next.coefficients);
-}
-
 inline void stage_gates(const args &a, const steps &m, const pieces &x, gates &to) {
 #pragma unroll
   for (int i = 0; i < EACH; i++) {
     const piece p = piece_of(i);
-    float u[8], z[8];
+    float u[PIECE], z[PIECE];
     if (!HAS_PIECE(i)) continue;
     get_piece(a, x.u, i, u), get_piece(a, x.z, i, z);
-    for (int e = 0; e < 8; e++) u[e] = HAS(D) ? m.skip[PIECE_ROW(p, e)] * u[e] : 0.0f;
-    for (int e = 0; e < 8; e++) z[e] = HAS(Z) ? fast_silu(z[e]) : 1.0f;
-    for (int e = 0; e < 8; e++) to.at[PIECE_ROW(p, e)][PIECE_STEP(p, e)] = make_float2(u[e], z[e]);
+    for (int e = 0; e < PIECE; e++) u[e] = HAS(D) ? m.skip[PIECE_ROW(p, e)] * u[e] : 0.0f;
+    for (int e = 0; e < PIECE; e++) z[e] = HAS(Z) ? fast_silu(z[e]) : 1.0f;
+    for (int e = 0; e < PIECE; e++) to.at[PIECE_ROW(p, e)][PIECE_STEP(p, e)] = make_float2(u[e], z[e]);
   }
 }
 
 inline void store_outputs(const args &a, const block_at &b, i64 t, const gates &from) {
   for (int i = 0; i < EACH; i++) {
     const piece p = piece_of(i);
-    float y[8];
+    float y[PIECE];
     if (!HAS_PIECE(i)) continue;
-    for (int e = 0; e < 8; e++) y[e] = from.at[PIECE_ROW(p, e)][PIECE_STEP(p, e)].x;
-    put_some<8>(DTYPE(Y), ADDS(Y), AT(Y), piece_offset(a, Y, b, p, t), y, piece_left(a, b, p, t));
+    for (int e = 0; e < PIECE; e++) y[e] = from.at[PIECE_ROW(p, e)][PIECE_STEP(p, e)].x;
+    put_some<PIECE>(DTYPE(Y), ADDS(Y), AT(Y), piece_offset(a, Y, b, p, t), y, piece_left(a, b, p, t));
   }
 }
 

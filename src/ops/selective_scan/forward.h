@@ -52,7 +52,7 @@ static void clear_some(real *h) {
   for (int j = 0; j < SOME; j++) v_store(h + j * WIDTH, (vr){0});
 }
 
-/* ---- forward ------------------------------------------------------------------------------------------ */
+/* ---- forward ---- */
 static void forward_runs(const scan_tiles *x, scan_kind kind, bool output, const run_list *runs) {
   for (int64_t i = 0; i < runs->count; i++) {
     int64_t t = runs->start[i], end = runs->start[i + 1];

@@ -1,6 +1,6 @@
 /* parts.cu -- backward, before and after backward.cu: where parts of time begin, and the sums of what blocks left. */
 
-/* ---- before ------------------------------------------------------------------------------------------------------ */
+/* ---- before ---- */
 #define SEGMENTS_OF(tiles)  (((tiles) + ENDS_TILES - 1) / ENDS_TILES)
 #define LAST_TILE(s, tiles) (min(((s) + 1) * ENDS_TILES, (tiles)) - 1)
 
@@ -60,7 +60,7 @@ KERNEL(scan_fold, THREADS_EACH) {
   if (OF_DH && blockIdx.y == gridDim.y - 1) fold_back(a, b, v);
 }
 
-/* ---- after ------------------------------------------------------------------------------------------------------- */
+/* ---- after ---- */
 /* dB or dC of one group and step, of neighbouring states, over the blocks of the group */
 enum { NEIGHBOURS = STATES % 4 == 0 ? 4 : 1 };
 inline void sum_group(const args &a, int s, i64 groups, const char *parts) {

@@ -37,7 +37,7 @@ ALWAYS_INLINE vr per_step(const real *tile, bool constant, int64_t t, int j) {
   return constant ? v_load(tile + j * WIDTH) : v_splat(tile[t * STATES + j]);
 }
 
-/* ---- zero-order hold: bbar = d phi(d A) B, phi(x) = expm1(x)/x ----------------------------------------------- */
+/* ---- zero-order hold: bbar = d phi(d A) B, phi(x) = expm1(x)/x ---- */
 static inline vr phi(vr x) { return v_select(x == K(0.0), K(1.0), m_expm1(x) / x); }
 
 /* phi'(x) = (e^x - phi)/x; for |x| < 1, where that cancels, its series: sum of (k+1)/(k+2)! x^k, by ratios of terms */
@@ -48,7 +48,7 @@ static inline vr phi_slope(vr x, vr ex, vr phi_x) {
   return v_select(v_abs(x) < K(1.0), K(0.5) * series, (ex - phi_x) / x);
 }
 
-/* ---- forward: steps [t, end) ------------------------------------------------------------------------------------ */
+/* ---- forward: steps [t, end) ---- */
 ALWAYS_INLINE void forward_steps(const scan_tiles *x, scan_kind k, bool output, int64_t t, int64_t end) {
   vr h[SOME], a[SOME], a2[SOME];
   UNROLL_STATES for (int j = 0; j < SOME; j++) {
@@ -69,7 +69,7 @@ ALWAYS_INLINE void forward_steps(const scan_tiles *x, scan_kind k, bool output, 
   UNROLL_STATES for (int j = 0; j < SOME; j++) v_store(x->h + j * WIDTH, h[j]);
 }
 
-/* ---- backward: first the states again, keeping abar and h_{t-1}; dC += dp h ---------------------------------- */
+/* ---- backward: first the states again, keeping abar and h_{t-1}; dC += dp h ---- */
 ALWAYS_INLINE void again_steps(const scan_tiles *x, scan_kind k, int64_t t, int64_t end) {
   vr h[SOME], a[SOME], a2[SOME];
   UNROLL_STATES for (int j = 0; j < SOME; j++) {
@@ -95,7 +95,7 @@ ALWAYS_INLINE void again_steps(const scan_tiles *x, scan_kind k, int64_t t, int6
   UNROLL_STATES for (int j = 0; j < SOME; j++) v_store(x->h + j * WIDTH, h[j]);
 }
 
-/* ---- backward: then the gradients, from step end - 1 down to `first` ------------------------------------------ */
+/* ---- backward: then the gradients, from step end - 1 down to `first` ---- */
 ALWAYS_INLINE void backward_steps(const scan_tiles *x, scan_kind k, int64_t first, int64_t end) {
   vr dh[SOME], a[SOME], da[SOME];
   UNROLL_STATES for (int j = 0; j < SOME; j++) {

@@ -48,7 +48,7 @@ static int64_t strip_step(const tile_view *v) {
   return (along_lanes(v) ? v->row : v->lane) * (int64_t)ambi_dtype_size(v->c->p->t[v->slot].dtype);
 }
 
-/* ---- load --------------------------------------------------------------------------------------------- */
+/* ---- load ---- */
 static void load_rows(const tile_view *v, real *out, tile_layout to) {
   TILE_OF_REALS buffer[WIDTH];
   strip s = first_strip(v, 0);
@@ -96,7 +96,7 @@ static void load_tile(const tile_view *v, real *out, tile_layout to) {
     for (int64_t lane = 0; lane < v->lanes; lane += VL) load_columns(v, lane, out + lane / VL * to.vector, to);
 }
 
-/* ---- store -------------------------------------------------------------------------------------------- */
+/* ---- store ---- */
 static void store_rows(const tile_view *v, const real *in, tile_layout from) {
   TILE_OF_REALS buffer[WIDTH];
   strip s = first_strip(v, 0);
@@ -132,7 +132,7 @@ static void store_tile(const tile_view *v, const real *in, tile_layout from) {
     for (int64_t lane = 0; lane < v->lanes; lane += VL) store_columns(v, lane, in + lane / VL * from.vector, from);
 }
 
-/* ---- ask for memory ahead of time, strip by strip, while something else is computed ------------------------------ */
+/* ---- ask for memory ahead of time, strip by strip, while something else is computed ---- */
 enum { MOST_AHEAD = 7 };
 typedef struct {
   tile_view view[MOST_AHEAD];
