@@ -34,11 +34,13 @@ static void try_strays(group *g, trial *t) {
 }
 
 /* Whether the formula alone says what an infinity becomes. Elsewhere it is infinite or NaN as the order of a sum has
- * it, or of the factors of an arriving gradient. */
+ * it, or of the factors of an arriving gradient; or as a gate, or its slope, is 0 in one precision and not in another.
+ */
 static int knows_infinity(ambi_kind kind, int slot) {
   static const ambi_kind ordered[] = {AMBI_ATTENTION, AMBI_SELECTIVE_SCAN, AMBI_SSD};
   for (int i = 0; i < 3; i++)
     if (kind == ordered[i]) return 0;
+  if (kind == AMBI_GATED && slot == AMBI_GATED_V) return 0;
   return slot < AMBI_MAX_PRIMALS;
 }
 
