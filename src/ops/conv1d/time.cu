@@ -276,7 +276,7 @@ template <bool ALIGNED> inline void walk_segment(const args &a, const filter &f,
 }
 
 /* blockIdx.x: the channel;  blockIdx.y: which of its segments, taken by WALKERS warps in turns */
-KERNEL(conv1d_backward, 32 * WALKERS, COMPUTE_F64 ? 1 : 8) {
+KERNEL(conv1d_backward, 32 * WALKERS, COMPUTE_F64 ? 1 : 32 / WALKERS) {
   __shared__ long_sum sums[WALKERS][TAPS + 1];
   const i64 d = blockIdx.x, first = (i64)blockIdx.y * EACH, end = min(first + EACH, PAIRS);
   filter f;
