@@ -366,10 +366,11 @@ static void large_attention(void) {
 
 /* One state that forgets within a few steps: A = -8 and steps of 1, so 8 steps back is 2^-92. In place over u. */
 static void large_scan(void) {
-  enum { D = 4, BACK = 8 };
+  enum { D = 256, BACK = 8 };
   int64_t l = edge / D + 5, n = D * l, at[PLACES];
   uint16_t *u = pattern(n, 0), *delta = malloc((size_t)n * sizeof *delta), *b = pattern(l, 7), *c = pattern(l, 70);
-  uint16_t a[D] = {bf16(-8), bf16(-8), bf16(-8), bf16(-8)};
+  uint16_t a[D];
+  for (int i = 0; i < D; i++) a[i] = bf16(-8);
   for (int64_t i = 0; i < n; i++) delta[i] = 0x3f80; /* 1 */
   ambi_op op = {.kind = AMBI_SELECTIVE_SCAN};
   op.t[AMBI_SCAN_U] = op.t[AMBI_SCAN_DELTA] = ambi_dense(AMBI_BF16, 3, (int64_t[]){1, D, l});
