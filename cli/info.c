@@ -232,6 +232,8 @@ int info_main(int argc, char **argv) {
       1};
   int rc = options_parse(&spec, argc, argv, &op_name);
   if (rc >= 0) return rc;
+  if (source ? json || names || op_name != NULL : dtype != NULL)
+    return fprintf(stderr, "ambi info: --source takes --dtype and --isa, and nothing else does\n"), 2;
   if (source) return print_source(source, dtype, isa);
   for (int k = 1; names && k < AMBI_KINDS; k++)
     if (ambi_op_get_info((ambi_kind)k)) puts(ambi_op_get_info((ambi_kind)k)->name);

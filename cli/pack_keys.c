@@ -44,8 +44,7 @@ int key_read(const char *file_or_hex, uint8_t key[32]) {
   return good;
 }
 
-/* Both kinds look alike, so that one who signs with the public key by mistake would sign with a secret that all know.
- */
+/* Both kinds look alike, so one who signs with the public key by mistake would sign with a secret that all know. */
 int secret_read(const char *file, uint8_t secret[32]) {
   size_t n = strlen(file);
   if (n < 4 || strcmp(file + n - 4, ".pub") != 0) return key_read(file, secret);
@@ -56,10 +55,13 @@ int secret_read(const char *file, uint8_t secret[32]) {
 /* A secret is for its owner's eyes, and never written over another. */
 static int write_secret(const char *path, const char *hex) {
   int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  int good = fd >= 0 && write(fd, hex, 64) == 64 && write(fd, "\n", 1) == 1;
-  if (fd >= 0 && close(fd) != 0) good = 0;
-  if (!good) fprintf(stderr, "ambi pack: %s: %s\n", path, strerror(errno));
-  return good;
+  if (fd < 0) return fprintf(stderr, "ambi pack: %s: %s\n", path, strerror(errno)), 0;
+  int good = write(fd, hex, 64) == 64 && write(fd, "\n", 1) == 1;
+  if (close(fd) != 0) good = 0;
+  if (good) return 1;
+  unlink(path);
+  fprintf(stderr, "ambi pack: %s: it could not be written whole; is the disk full?\n", path);
+  return 0;
 }
 
 int pack_keygen(int argc, char **argv) {

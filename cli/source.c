@@ -1,4 +1,4 @@
-/* source.c -- `ambi info --source CASE`: the texts of a case's CUDA kernels, as NVRTC gets them. */
+/* source.c -- `ambi info --source CASE`: the texts of a case's plans on CUDA, as NVRTC gets them. */
 #include "source.h"
 
 #include <stdio.h>
@@ -15,7 +15,7 @@ static int print_pass(ambi_device *dev, ambi_op *op, ambi_pass pass) {
     return ambi_plan_destroy(plan), 1;
   }
   const char *source = ambi_plan_source(plan);
-  printf("// %s\n%s\n", info.kernel, source ? source : "// nothing is launched");
+  printf("// %s\n%s\n", info.kernel, source ? source : "// no text of ambi's: nothing is launched, or only cuBLASLt's kernels");
   ambi_plan_destroy(plan);
   return 0;
 }

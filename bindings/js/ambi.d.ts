@@ -149,7 +149,8 @@ export interface LoadOptions {
   threads?: number | 'all';
   /** Take relaxed SIMD where the engine has it (true): faster; false for bits that depend on no processor. */
   relaxed?: boolean;
-  /** Where ambi.wasm or ambi-relaxed.wasm is, when not beside ambi.js: a URL, its bytes, or the compiled module. */
+  /** Where ambi.wasm or ambi-relaxed.wasm is, when not beside ambi.js: a URL, its bytes, or the compiled
+   *  module, whose memory is shared with one thread too: where a page may not have that, give a URL or bytes. */
   wasm?: string | URL | ArrayBuffer | Uint8Array | WebAssembly.Module;
 }
 

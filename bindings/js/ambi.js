@@ -142,7 +142,7 @@ export async function load({ device = 'cpu', threads = 1, relaxed = true, wasm }
   const name = moduleFor(relaxed);
   const w = await Wasm.instantiate(wasm ?? new URL(`./${name}`, import.meta.url), count);
   try {
-    return new Ambi(w, device, count, wasm === undefined ? name : 'given');
+    return new Ambi(w, device, count, wasm == null ? name : 'given');
   } catch (e) {
     w.endThreads();
     throw e;

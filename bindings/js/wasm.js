@@ -51,18 +51,41 @@ export async function compile(source, adapt = (bytes) => bytes) {
 /** The memory that the modules import: env.memory, a memory, with limits, shared. */
 const sharedImport = Uint8Array.of(3, 0x65, 0x6e, 0x76, 6, 0x6d, 0x65, 0x6d, 0x6f, 0x72, 0x79, 2, 3);
 
+/** Where the code begins: after the imports, so that nothing in it is taken for one. */
+function beforeCode(bytes) {
+  let at = 8; // after the magic number and the version: sections, each an id, its length in LEB128, its bytes
+  while (at < bytes.length && bytes[at] !== 10) {
+    let length = 0, shift = 0, b;
+    at++;
+    do {
+      b = bytes[at++];
+      length += (b & 127) * 2 ** shift;
+      shift += 7;
+    } while (b & 128);
+    at += length;
+  }
+  return Math.min(at, bytes.length);
+}
+
 /** The module for memory that is not shared, which is in its import alone: not every page may have the other. */
 function unshare(bytes) {
   const copy = ArrayBuffer.isView(bytes)
     ? Uint8Array.from(new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength))
     : new Uint8Array(bytes.slice(0));
-  const at = copy.findIndex((_, i) => sharedImport.every((b, k) => copy[i + k] === b));
+  const at = copy.subarray(0, beforeCode(copy)).findIndex((_, i) => sharedImport.every((b, k) => copy[i + k] === b));
   if (at >= 0) copy[at + sharedImport.length - 1] = 1;
   return copy;
 }
 
 /** In pages of 64 KiB. Engines reserve what shared memory may grow to. */
-const newMemory = (shared) => new WebAssembly.Memory({ initial: 64, maximum: shared ? 32768 : 65536, shared });
+function newMemory(shared) {
+  try {
+    return new WebAssembly.Memory({ initial: 64, maximum: shared ? 32768 : 65536, shared });
+  } catch (e) {
+    const hint = shared ? '; a compiled module has it shared, a URL or bytes with one thread do not' : '';
+    return fail(`wasm: no memory: ${e.message}${hint}`, 'unsupported');
+  }
+}
 
 const text = new TextDecoder();
 

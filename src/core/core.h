@@ -16,6 +16,7 @@ typedef struct op_def {
   ambi_op_info info;
   uint32_t backward_reads; /* inputs that backward looks at when they are present             */
   bool sums_gradients;     /* a stride of 0 in a gradient is a sum over that axis             */
+  ambi_dtype sums;         /* what sums are kept in; AMBI_NONE: what the arithmetic is in     */
   ambi_status (*shapes)(problem *p);
   ambi_status (*recipe)(problem *p);
 } op_def;
@@ -30,11 +31,11 @@ struct problem {
   uint32_t accumulates;      /* gradient slots that are added to                                */
   ambi_tensor t[AMBI_SLOTS]; /* of every slot in reads | writes; primals in `has` too           */
   ambi_dtype compute;        /* AMBI_F64 when any floating slot is f64, else AMBI_F32           */
-  ambi_dtype sums;           /* what sums are kept in: `compute`, unless the op says otherwise  */
   uint64_t flops, bytes;
   _Alignas(16) unsigned char recipe[RECIPE_BYTES];
 };
 
+static inline ambi_dtype sums_of(const problem *p) { return p->def->sums ? p->def->sums : p->compute; }
 static inline bool has_slot(const problem *p, int slot) { return (p->has & AMBI_BIT(slot)) != 0; }
 static inline bool reads_slot(const problem *p, int slot) { return (p->reads & AMBI_BIT(slot)) != 0; }
 static inline bool writes_slot(const problem *p, int slot) { return (p->writes & AMBI_BIT(slot)) != 0; }

@@ -45,22 +45,12 @@ ambi_status ambi_device_get_info(const ambi_device *dev, ambi_device_info *info)
   return AMBI_OK;
 }
 
-/* An op whose sums are wider than its arithmetic says so of a single element too; others need not take one. */
-static void ask_for_sums(ambi_kernel_info *info) {
-  const ambi_op_info *slots = ambi_op_get_info(info->kind);
-  ambi_op op = {.kind = info->kind};
-  problem p;
-  for (int s = 0; s < slots->slots; s++)
-    if (!(slots->slot[s].flags & (AMBI_SLOT_OUTPUT | AMBI_SLOT_OPTIONAL)))
-      op.t[s] = ambi_dense(slots->slot[s].flags & AMBI_SLOT_INTEGER ? AMBI_I64 : info->accumulator, 0, NULL);
-  if (make_problem(&op, &p) == AMBI_OK && p.sums != p.compute) info->accumulator = p.sums;
-}
-
 ambi_status ambi_device_kernel(const ambi_device *dev, int32_t index, ambi_kernel_info *info) {
   if (!dev || !info) return fail(AMBI_INVALID, "ambi_device_kernel: %s is NULL", dev ? "info" : "dev");
   if (index < 0 || !dev->be->kernel(dev, index, info))
     return fail(AMBI_INVALID, "ambi_device_kernel: there is no kernel %d", index);
-  ask_for_sums(info);
+  const ambi_dtype sums = find_op(info->kind)->sums;
+  if (sums != AMBI_NONE) info->accumulator = sums;
   return AMBI_OK;
 }
 

@@ -218,9 +218,7 @@ ambi_status make_problem(const ambi_op *op, problem *p) {
   }
   TRY(check_outputs(p));
   p->compute = choose_compute(p);
-  p->sums = AMBI_NONE;
   TRY(p->def->recipe(p));
-  if (p->sums == AMBI_NONE) p->sums = p->compute;
   if (p->bytes == 0) p->bytes = least_bytes(p);
   return AMBI_OK;
 }

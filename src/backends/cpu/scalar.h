@@ -38,7 +38,7 @@ static inline void scalar_put(const cpu_call *c, int slot, double value) {
   ambi_dtype t = c->p->t[slot].dtype;
   float f = (float)value, odd = f64_to_odd_f32(value);
   uint16_t h = t == AMBI_F16 ? f32_to_f16(odd) : f32_to_bf16(odd);
-  int64_t l = value < 0x1p63 ? (int64_t)value : INT64_MAX;
+  int64_t l = value >= 0x1p63 ? INT64_MAX : value >= -0x1p63 ? (int64_t)value : INT64_MIN; /* of NaN too */
   int32_t i = (int32_t)min64(l, INT32_MAX);
   uint8_t b = (uint8_t)min64(l, UINT8_MAX);
   const void *const as[] = {[AMBI_F32] = &f, [AMBI_F16] = &h, [AMBI_BF16] = &h, [AMBI_F64] = &value,

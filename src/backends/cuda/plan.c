@@ -323,7 +323,7 @@ ambi_status cuda_make_plan(ambi_device *dev, ambi_plan *plan) {
   if (s != AMBI_OK) return free_plan(k), s;
   plan->code = k;
   plan->workspace = k->workspace;
-  plan->accumulator = plan->p.sums;
+  plan->accumulator = sums_of(&plan->p);
   snprintf(plan->kernel, sizeof plan->kernel, "%s.%s %s cuda/%s%s%s", plan->p.def->info.name,
            is_backward(&plan->p) ? "backward" : "forward", ambi_dtype_name(plan->p.compute), k->dev->isa,
            *k->variant ? " " : "", k->variant);

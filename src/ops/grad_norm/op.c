@@ -44,7 +44,6 @@ static ambi_status shapes(problem *p) {
 static ambi_status recipe(problem *p) {
   uint32_t elements = (p->reads | p->writes) & (AMBI_BIT(G) | AMBI_BIT(AMBI_GRAD(G)));
   grid_make(&elementwise(p)->all, p, elements, 0, p->t[G].ndim, true);
-  p->sums = AMBI_F64;
   p->compute =
       p->t[G].dtype == AMBI_F64 || (is_backward(p) && p->t[AMBI_GRAD(G)].dtype == AMBI_F64) ? AMBI_F64 : AMBI_F32;
   p->flops = 2 * (uint64_t)ambi_numel(&p->t[G]);
@@ -64,6 +63,7 @@ const op_def grad_norm_op = {
              .backward = 1,
              .in_place = in_place},
     .backward_reads = AMBI_BIT(G) | AMBI_BIT(PARTIAL),
+    .sums = AMBI_F64,
     .shapes = shapes,
     .recipe = recipe,
 };

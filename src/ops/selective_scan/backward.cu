@@ -153,7 +153,7 @@ inline void find_state(const args &a, const block_at &b, const constants &v, i64
     if (number % ENDS_TILES == 0) return;
     ended x;
     get_end(ENDS, number - 1, SPANS, number - 1, b, x);
-    join(h, v, x);
+    join(a, h, v, x);
     return;
   }
   get_states(a, CHUNK_STATE, b, number / 2, h);
@@ -310,8 +310,8 @@ inline void run_back(const args &a, const block_at &b, const constants &v, tile 
         if (HAS(DZ)) p += now.c[j] * x.h[i][q][j];
         s += g * now.b[j];
         dh[q][j] = g * x.abar[i][q][j];
+        const float gh = dh[q][j] * (reset ? 0.0f : before[j]);
         if (reset) dh[q][j] = 0; /* what was before does not matter */
-        const float gh = dh[q][j] * before[j];
         dd += gh * v.a2[q][j];
         sum.da[q][j] += gh * d;
       }

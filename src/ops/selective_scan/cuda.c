@@ -164,8 +164,9 @@ static bool can_tile(const cuda_plan *k) {
          shared_back(lanes_for(r)) <= k->dev->shared_bytes;
 }
 
-/* Time is cut into parts where channels alone are too few to keep a GPU busy: by the shape, not by the GPU. Enough are
- * as many warps (backward: twice as many) as the registers of 132 multiprocessors hold. */
+/* Time is cut into parts where channels alone are too few to keep a GPU busy: by the shape, not by the GPU, if that has
+ * memory for the ring. Enough are as many warps (backward: twice as many) as the registers of 132 multiprocessors hold.
+ */
 enum { ENOUGH_AHEAD = 2560, ENOUGH_PAIRS = 1536, ENOUGH_BACK = 2048 };
 static int64_t tiles_in_part(const scan_recipe *r, int64_t warps, int64_t enough) {
   enum { LEAST = 4, MOST = 32 }; /* tiles in a part, parts */
@@ -239,8 +240,7 @@ static void say_tiles(cuda_plan *k, int64_t lanes, int64_t own, int64_t ring) {
   cuda_part(k, is_backward(k->p) || !ring ? selective_scan_ends_cu : selective_scan_outputs_cu);
 }
 
-/* Channels of a thread: two read B and C once for both, if that leaves no more places empty and pieces are read whole
- */
+/* Channels of a thread: two read B and C once for both, if no more places are empty then and pieces are read whole */
 static int64_t own_ahead(const problem *p, int64_t lanes) {
   const int64_t over = scan(p)->together % (2 * ROWS);
   return lanes == 4 && pieces_even(p, lanes) && (over == 0 || over > ROWS) ? 2 : 1;
@@ -254,10 +254,10 @@ static int64_t shared_ring(void) {
   return RING * (steps + coefficients + rows + 32 * lane + state + 16 + 16) + state;
 }
 static bool can_ring(const cuda_plan *k, int64_t lanes) {
-  enum { PLACES = 132 };
+  enum { PLACES = 132 }; /* a multiprocessor of an H200 each */
   const scan_recipe *r = scan(k->p);
   const int64_t blocks = count_blocks(r, RING_ROWS).blocks;
-  const bool fits = k->dev->arch >= 80 && shared_ring() <= k->dev->shared_bytes && r->length < (int64_t)1 << 36;
+  const bool fits = shared_ring() <= k->dev->shared_bytes && r->length < (int64_t)1 << 36;
   return fits && lanes == RING_LANES && pieces_even(k->p, lanes) && 3 * blocks >= 2 * PLACES * ceil_div(blocks, PLACES);
 }
 

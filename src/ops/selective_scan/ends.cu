@@ -103,7 +103,7 @@ inline void run_ends(const args &a, const block_at &b, const constants &v, const
       sum[q] = reset ? INFINITY : sum[q] + s.x;
     }
   }
-  for (int q = 0; q < OWN; q++) x.span[q] += sum[q];
+  for (int q = 0; q < OWN; q++) x.span[q] = HAS(SEQ_IDX) && sum[q] == INFINITY ? INFINITY : x.span[q] + sum[q];
 }
 
 inline void keep_ends(const args &a, const block_at &b, i64 t, bool last, const both_ends &x) {

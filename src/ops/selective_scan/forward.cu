@@ -73,7 +73,7 @@ inline void find_start(const args &a, const block_at &b, const constants &v, i64
     ended x[AT_ONCE];
     for (int k = 0; k < AT_ONCE; k++) get_end(ENDS, min(s + k, segments - 1), SPANS, min(s + k, segments - 1), b, x[k]);
     for (int k = 0; k < AT_ONCE; k++)
-      if (s + k < segments) join(h, v, x[k]);
+      if (s + k < segments) join(a, h, v, x[k]);
   }
 }
 

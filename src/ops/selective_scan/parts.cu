@@ -19,7 +19,7 @@ inline void fold_ahead(const args &a, const block_at &b, const constants &v) {
 #pragma unroll
     for (int k = 0; k < AT_ONCE; k++) {
       if (s + k >= last) continue;
-      join(h, v, x[k]);
+      join(a, h, v, x[k]);
       keep_states(STARTS, b, s + k + 1, h);
     }
   }
@@ -41,7 +41,7 @@ inline void fold_back(const args &a, const block_at &b, const constants &v) {
 #pragma unroll
     for (int k = 0; k < AT_ONCE; k++) {
       if (s - k <= 0) continue;
-      join(dh, v, x[k]);
+      join(a, dh, v, x[k]);
       if ((s - k) % in_part == 0) keep_states(STARTS_BACK, b, (s - k) / in_part - 1, dh);
     }
   }

@@ -2,7 +2,7 @@
  *
  * Warp w has the TILE steps from TILE (i RING_WARPS + w) on, i = 0, 1, .. It runs through them twice, with each exp(d A)
  * computed once: from h = 0, keeping the decays, when it likes; and from where they really begin, with outputs, when
- * the warp before has handed that state over. What it hands to the next itself is known at once (join), so the state
+ * the warp before has handed that state over. What it hands to the next itself is known at once (joined), so the state
  * goes round the ring faster than outputs are made, and no two warps need be at the same place of their work.       */
 static_assert((int)GROUP_STEPS == (int)TILE && (int)OUTPUTS == (int)PIECE && EACH == 1, "one group, one piece a lane");
 enum { ROUND = RING_WARPS * TILE };
@@ -165,7 +165,7 @@ inline void hand_over(const args &a, const block_at &b, const constants &v, ring
     take_state(m, thread, h);
   }
   for (int i = 0; i < OWN * 4; i++)
-    after[i / 4][i % 4] = joined(h[i / 4][i % 4], decays[i / 4][i % 4], x.end[i / 4][i % 4]);
+    after[i / 4][i % 4] = joined(a, h[i / 4][i % 4], decays[i / 4][i % 4], x.end[i / 4][i % 4], x.span[i / 4]);
   if (!last || !LAST_WARP)
     leave_state(m, after);
   else

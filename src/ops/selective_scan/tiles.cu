@@ -266,11 +266,15 @@ struct ended {
 inline float decay_over(const constants &v, int q, int j, float span) {
   return span == INFINITY ? 0.0f : fast_pow2(v.a2[q][j] * span);
 }
-inline float joined(float h, float decays, float end) { return h == 0.0f ? end : decays * h + end; }
+inline float joined(const args &a, float h, float decays, float end, float span) {
+  const bool forgotten = HAS(SEQ_IDX) && span == INFINITY; /* even if it is NaN */
+  return h == 0.0f || forgotten ? end : decays * h + end;
+}
 
-inline void join(float (&h)[OWN][4], const constants &v, const ended &x) {
+inline void join(const args &a, float (&h)[OWN][4], const constants &v, const ended &x) {
   for (int q = 0; q < OWN; q++)
-    for (int j = 0; j < 4; j++) h[q][j] = joined(h[q][j], decay_over(v, q, j, x.span[q]), x.end[q][j]);
+    for (int j = 0; j < 4; j++)
+      h[q][j] = joined(a, h[q][j], decay_over(v, q, j, x.span[q]), x.end[q][j], x.span[q]);
 }
 
 /* v[i] summed over the LANES threads of a channel: lane k is left with those from k COUNT/LANES on, in v[0] .. The
