@@ -15,7 +15,8 @@ static int print_pass(ambi_device *dev, ambi_op *op, ambi_pass pass) {
     return ambi_plan_destroy(plan), 1;
   }
   const char *source = ambi_plan_source(plan);
-  printf("// %s\n%s\n", info.kernel, source ? source : "// no text of ambi's: nothing is launched, or only cuBLASLt's kernels");
+  printf("// %s\n%s\n", info.kernel,
+         source ? source : "// no text of ambi's: nothing is launched, or only cuBLASLt's kernels");
   ambi_plan_destroy(plan);
   return 0;
 }
