@@ -77,7 +77,7 @@ EXPORT result cuDeviceGetUuid_v2(char uuid[16], int device) {
   return OK;
 }
 
-/* Pairs of CUdevice_attribute and value, as an H100 answers; the compute capability is set apart. */
+/* Pairs of CUdevice_attribute and value, as an H100 answers; what goes by the compute capability is set apart. */
 static const int attributes[][2] = {
     {1, MAX_THREADS},
     {2, 1024},
@@ -108,11 +108,18 @@ static const int attributes[][2] = {
     {81, 228 << 10},
     {82, 65536},
     {95, 0}, /* shared, registers of a multiprocessor, cooperative */
-    {97, SHARED_MOST},
     {106, 32},
     {111, 1024},
-    {115, 0}, /* opt-in shared, blocks, reserved shared, pools */
+    {115, 0}, /* blocks, reserved shared, pools */
 };
+
+/* The shared memory that a block may ask for, in KiB */
+static int most_shared(int capability) {
+  static const int by_capability[][2] = {{80, 163}, {86, 99}, {87, 163}, {89, 99}, {120, 99}};
+  for (size_t i = 0; i < sizeof by_capability / sizeof *by_capability; i++)
+    if (by_capability[i][0] == capability) return by_capability[i][1];
+  return SHARED_MOST >> 10;
+}
 
 EXPORT result cuDeviceGetAttribute(int *value, int attribute, int device) {
   ENTER(INITIALIZED);
@@ -121,6 +128,7 @@ EXPORT result cuDeviceGetAttribute(int *value, int attribute, int device) {
   const int capability = (int)number_of("FAKECUDA_CAPABILITY", 90);
   if (attribute == 75) return *value = capability / 10, OK;
   if (attribute == 76) return *value = capability % 10, OK;
+  if (attribute == 97) return *value = most_shared(capability) << 10, OK;
   for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
     if (attributes[i][0] == attribute) return *value = attributes[i][1], OK;
   return INVALID_VALUE;

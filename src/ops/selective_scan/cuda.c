@@ -13,7 +13,7 @@ enum { CHUNK_STATE = AMBI_SCAN_CHUNK_STATE };
 extern const char selective_scan_cu[], selective_scan_common_cu[], selective_scan_tiles_cu[];
 extern const char selective_scan_coefficients_cu[], selective_scan_ends_cu[], selective_scan_outputs_cu[];
 extern const char selective_scan_forward_cu[], selective_scan_ring_cu[];
-extern const char selective_scan_backward_cu[], selective_scan_parts_cu[];
+extern const char selective_scan_tile_back_cu[], selective_scan_backward_cu[], selective_scan_parts_cu[];
 
 /* NAME: so many reals of workspace, or none */
 static void reals(cuda_plan *k, const char *name, bool wanted, int64_t count) {
@@ -129,27 +129,29 @@ static bool like_u(const problem *p, int s) {
 static bool steps_dense(const problem *p) { return every_slot(p, step_dense); }
 static bool channels_dense(const problem *p) { return every_slot(p, channel_dense); }
 
-/* Backward: a thread has two channels, and its tile of shared memory is as backward.cu declares it. */
-enum { OWN_BACK = 2, CHUNK_BACK = 8, COLUMNS = TILE + CHUNK_BACK };
+/* Backward: a thread has two channels, and its tile of shared memory is as tile_back.cu declares it. */
+enum { OWN_BACK = 2, CHUNK_BACK = 8 };
 static int64_t lanes_for(const scan_recipe *r) {
   int64_t lanes = 1;
   while (4 * lanes < r->states) lanes *= 2;
   return lanes;
 }
 static int64_t skew(int64_t lanes) { return lanes == 4 ? 8 : 4; }
-static int64_t shared_back(int64_t lanes) {
+static int64_t shared_back(int64_t lanes, int64_t gap) {
   const int64_t rows = ROWS * OWN_BACK, threads = 32 * lanes, pad = 4 * lanes, chunks = TILE / CHUNK_BACK;
-  const int64_t at = rows * (COLUMNS + 1) * 16, coefficients = 2 * 4 * (COLUMNS * pad + skew(lanes)) * 4;
-  const int64_t kept = chunks * OWN_BACK * threads * 16, da = 2 * OWN_BACK * 4 * threads * 4;
-  const int64_t sums = lanes * COLUMNS * 2 * pad * 4 + 2 * rows * 4 + 4 + COLUMNS;
-  return at + coefficients + kept + da + ceil_div(sums, 16) * 16;
+  const int64_t at = rows * (chunks * (CHUNK_BACK + gap) + 1) * 16,
+                coefficients = 2 * 4 * (TILE * pad + skew(lanes)) * 4;
+  const int64_t kept = chunks * OWN_BACK * threads * 16;
+  const int64_t over_time = 2 * (OWN_BACK * 4 + (lanes > 1 ? 2 : 4)) * threads * 4, block = 96;
+  const int64_t sums = lanes * TILE * 2 * pad * 4 + 2 * rows * 4 + 4 + TILE;
+  return at + coefficients + kept + over_time + block + ceil_div(sums, 16) * 16;
 }
 
 /* .. and that of scan_ends, as ends.cu does */
 static int64_t shared_ends(int64_t lanes, int64_t own, bool back, bool h, bool dh) {
-  const int64_t rows = ROWS * own, columns = back ? COLUMNS : TILE, orders = back ? 4 : 1;
+  const int64_t rows = ROWS * own, orders = back ? 4 : 1;
   const int64_t steps = rows * (TILE + 2) * 8 + 2 * rows * 4 + TILE, dp = (dh ? rows : 1) * (TILE + 2) * 4;
-  const int64_t coefficients = (h && dh ? 2 : 1) * orders * (columns * 4 * lanes + (back ? skew(lanes) : 4)) * 4;
+  const int64_t coefficients = (h && dh ? 2 : 1) * orders * (TILE * 4 * lanes + (back ? skew(lanes) : 4)) * 4;
   return steps + coefficients + ceil_div(dp, 16) * 16;
 }
 
@@ -161,7 +163,7 @@ static bool can_tile(const cuda_plan *k) {
   if (!is_backward(p)) return true;
   const bool plain = !r->constant_b && !r->constant_c && !p->op.u.selective_scan.zoh;
   return plain && r->states <= 32 && ceil_div(r->length, TILE) <= 65535 &&
-         shared_back(lanes_for(r)) <= k->dev->shared_bytes;
+         shared_back(lanes_for(r), 0) <= k->dev->shared_bytes;
 }
 
 /* Time is cut into parts where channels alone are too few to keep a GPU busy: by the shape, not by the GPU, if that has
@@ -230,7 +232,8 @@ static void say_tiles(cuda_plan *k, int64_t lanes, int64_t own, int64_t ring) {
   cuda_fix(k, "LANES_EACH", lanes);
   cuda_fix(k, "CHANNELS_EACH", own);
   cuda_fix(k, "HALF_COEFFICIENTS", half_coefficients(k->p, own));
-  cuda_fix(k, "ALIKE", ring && every_slot(k->p, like_u));
+  cuda_fix(k, "ALIKE", every_slot(k->p, like_u));
+  cuda_fix(k, "STREAMS", !ring);
   cuda_fix(k, "CHANNEL_DENSE", !steps_dense(k->p));
   cuda_fix(k, "STEPS_DENSE", by_steps(scan(k->p)));
   cuda_fix(k, "STATES_DENSE", by_states(scan(k->p), lanes));
@@ -336,8 +339,11 @@ static void tile_sums(cuda_plan *k) {
 static void plan_backward(cuda_plan *k) {
   const scan_recipe *r = scan(k->p);
   const problem *p = k->p;
-  const int64_t lanes = lanes_for(r), shared = shared_back(lanes);
+  const int64_t lanes = lanes_for(r), gap = shared_back(lanes, 4) <= k->dev->shared_bytes ? 4 : 0;
+  const int64_t shared = shared_back(lanes, gap);
   say_tiles(k, lanes, OWN_BACK, 0);
+  cuda_fix(k, "GAP", gap);
+  cuda_part(k, selective_scan_tile_back_cu);
   k->last = selective_scan_backward_cu;
   k->more = selective_scan_parts_cu;
   const int64_t blocks = split_channels(k, ROWS * OWN_BACK).blocks, chain = tiles_in_chain(r, blocks);

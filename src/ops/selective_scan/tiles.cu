@@ -47,6 +47,13 @@ inline float fast_softplus(float x) {
                   z * (K(0.012506727263866939) + z * (K(0.0021876410389265104) + z * K(0.00054710910979057649)));
   return v_max(x, 0.0f) + (s + s * z * q);
 }
+/* sigmoid(x) = 1 - e^-d, d = softplus(x); where that cancels, d q(d), right to 2^-23.6 */
+inline float sigmoid_of_softplus(float d) {
+  const float q = K(0.9999999227245145) +
+                  d * (K(-0.499992498472847) +
+                       d * (K(0.16654815150185992) + d * (K(-0.04100127881857957) + d * K(0.006771037992165648))));
+  return d < 0.5f ? d * q : 1.0f - fast_pow2(-d * LOG2_E);
+}
 inline float fast_sigmoid(float z) { return fast_rcp(1.0f + fast_pow2(-z * LOG2_E)); }
 inline float fast_silu(float z) { return v_max(z, -1e30f) * fast_sigmoid(z); }
 
@@ -64,13 +71,7 @@ struct block_at {
 
 #define ROW_OF(b, q) ((b).row + ((q) ^ (b).swap) * WIDE) /* its channel q */
 
-inline block_at find_block(const args &a, i64 number) {
-  const i64 in_batch = number % PER_BATCH, in_set = in_batch % PER_SET * ROWS;
-  block_at b;
-  b.number = number;
-  b.batch = number / PER_BATCH;
-  b.first = in_batch / PER_SET * TOGETHER + in_set;
-  b.count = (int)min((i64)ROWS, TOGETHER - in_set);
+inline void find_lane(block_at &b) {
   b.row = MEMBER / 32 * WIDE * OWN + threadIdx.x % WIDE;
   b.k = threadIdx.x % 32 / WIDE;
   b.twist = threadIdx.x % TWISTS;
@@ -80,6 +81,15 @@ inline block_at find_block(const args &a, i64 number) {
     b.twist = LANE_HAS(1) + 2 * LANE_HAS(2);
   }
   b.swap = OWN > 1 && LANES > 1 ? threadIdx.x / 16 % 2 : 0;
+}
+inline block_at find_block(const args &a, i64 number) {
+  const i64 in_batch = number % PER_BATCH, in_set = in_batch % PER_SET * ROWS;
+  block_at b;
+  b.number = number;
+  b.batch = number / PER_BATCH;
+  b.first = in_batch / PER_SET * TOGETHER + in_set;
+  b.count = (int)min((i64)ROWS, TOGETHER - in_set);
+  find_lane(b);
   b.group_b = b.first / (CHANNELS / GROUPS_B);
   b.group_c = b.first / (CHANNELS / GROUPS_C);
   return b;
@@ -147,14 +157,20 @@ inline piece piece_of(int i) {
 #define PIECE_ROW(p, e)  ((p).row + (CHANNEL_DENSE ? (e) : 0))
 #define PIECE_STEP(p, e) ((p).step + (CHANNEL_DENSE ? 0 : (e)))
 
+/* Where step t of a tile is in shared memory; backward turns a tile that is not whole: see there */
+inline int column_of(int t, int turn) { return turn ? (t + turn) & (TILE - 1) : t; }
+
 /* How many of the piece's elements are there, in a tile that begins at step t */
 inline i64 piece_left(const args &a, const block_at &b, const piece &p, i64 t) {
   if (CHANNEL_DENSE) return t + p.step < LENGTH ? b.count - p.row : 0;
   return p.row < b.count ? LENGTH - t - p.step : 0;
 }
-inline i64 piece_offset(const args &a, int s, const block_at &b, const piece &p, i64 t) {
-  if (IN_RING && ALIKE) return b.piece + t * (CHANNEL_DENSE ? STEP_STRIDE(U) : 1); /* one offset for all */
-  return b.batch * BATCH_STRIDE(s) + (b.first + p.row) * CHANNEL_STRIDE(s) + (t + p.step) * STEP_STRIDE(s);
+#define LIKE(s) (ALIKE ? U : (s)) /* .. one offset for all */
+inline i64 piece_offset(const args &a, int of, const block_at &b, const piece &p, i64 t) {
+  const int s = LIKE(of);
+  const i64 step = CHANNEL_DENSE ? STEP_STRIDE(s) : 1;
+  if (IN_RING && ALIKE) return b.piece + t * step;
+  return b.batch * BATCH_STRIDE(s) + (b.first + p.row) * CHANNEL_STRIDE(s) + (t + p.step) * step;
 }
 
 /* Whether the tile at step t is whole, in channels, steps and states, and, if EVEN, its pieces at multiples of 16 bytes:
@@ -237,11 +253,11 @@ inline void load_rows(const args &a, const block_at &b, T &to) {
   __syncthreads();
 }
 
-inline void stage_resets(const args &a, const block_at &b, i64 t, u8 *reset) {
+inline void stage_resets(const args &a, const block_at &b, i64 t, int turn, u8 *reset) {
   if (!HAS(SEQ_IDX) || MEMBER >= TILE) return;
   const i64 now = t + MEMBER, step = STEP_STRIDE(SEQ_IDX);
   const int *id = (const int *)AT(SEQ_IDX) + b.batch * BATCH_STRIDE(SEQ_IDX) + now * step;
-  reset[MEMBER] = now > 0 && now < LENGTH && id[0] != id[-step];
+  reset[column_of(MEMBER, turn)] = now > 0 && now < LENGTH && id[0] != id[-step];
 }
 
 /* h of state j of channel q through one step, given abar = exp(d A) */

@@ -1,0 +1,208 @@
+/* tile_back.cu -- backward's tile in shared memory: what it holds, how it is loaded and stored, and where in it the
+ * thread's share is.
+ *
+ * Step t of a tile is column t, but in the last tile, if its steps do not end with a chunk: see backward.cu.        */
+enum { CHUNK = 8, CHUNKS = TILE / CHUNK, WARPS = THREADS_EACH / 32 };
+enum { TOGETHER_STEPS = LANES > OWN ? LANES / OWN : 1, SUMS = OWN * TOGETHER_STEPS, LEFT = SUMS / LANES };
+enum { TIME_SUMS = OWN * 4 + 2 * LEFT };
+
+/* Rows of `at`: 8 are in different banks; and, with a GAP of 4, a thread's 8 steps and its neighbour's */
+enum { APART = CHUNK + (int)GAP, ROW = CHUNKS * APART + 1 };
+#define PLACE(column) ((column) / CHUNK * APART + (column) % CHUNK)
+
+struct tile {
+  float4 at[ROWS][ROW]; /* d, u, dp, dy silu'(z); then du, ddelta, -, dz */
+  coefficients b, c;
+  float4 kept[CHUNKS][OWN][THREADS_EACH];      /* the state before each chunk */
+  float over_time[2][TIME_SUMS][THREADS_EACH]; /* dA, dD, ddelta_bias, and what rounding took from them */
+  float sums[WARPS][TILE][2 * PAD];            /* dB and dC of each warp */
+  float bias[ROWS], skip[ROWS];                /* delta_bias, D */
+  block_at block;                              /* here, as registers are few, with the part of time */
+  i64 part;
+  u32 ticket;
+  u8 reset[TILE];
+};
+static_assert(sizeof(tile) <= SHARED_BYTES, "as cuda.c counts");
+
+/* .. read again where it is wanted */
+inline block_at block_of(const tile &m) {
+  block_at b = m.block;
+  find_lane(b);
+  return b;
+}
+
+/* ---- loading ---- */
+inline void touch(const void *p) { /* on its way to the cache */
+#ifndef AMBI_EMULATED
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+#endif
+}
+
+/* A slot's part of a tile: sectors of 32 bytes */
+inline void touch_slot(const args &a, int s, const block_at &b, i64 t) {
+  if (!HAS(s)) return;
+  const int per = 32 / bytes_of(DTYPE(s)), across = (CHANNEL_DENSE ? ROWS : TILE) / per;
+#pragma unroll
+  for (int k = 0; k < ROWS * TILE / per; k += THREADS_EACH) {
+    const int p = k + threadIdx.x, along = p % across * per, line = p / across;
+    const int row = CHANNEL_DENSE ? along : line, step = CHANNEL_DENSE ? line : along;
+    const piece at = {min(row, b.count - 1), min(step, (int)min(LENGTH - t, (i64)TILE) - 1)};
+    touch(AT(s) + piece_offset(a, s, b, at, t) * (32 / per));
+  }
+}
+
+inline void touch_tile(const args &a, const block_at &b, i64 t) {
+  touch_slot(a, DELTA, b, t), touch_slot(a, U, b, t), touch_slot(a, Z, b, t), touch_slot(a, DY, b, t);
+}
+
+/* .. and the state before the tile of step t, where scan_ends has left it */
+inline void touch_state(const args &a, const block_at &b, i64 t) {
+  const i64 number = t / TILE;
+  if (!NEEDS_H || HAS(CHUNK_STATE)) return;
+  touch((const float4 *)STARTS + IN_PART(b, number / ENDS_TILES, 0));
+  if (number % ENDS_TILES == 0) return;
+  touch((const float4 *)ENDS + IN_PART(b, number - 1, 0));
+  touch((const float *)SPANS + IN_PART(b, number - 1, 0));
+}
+
+/* d of a step, 0 beyond the last */
+inline float step_size(const args &a, float delta, bool there) {
+  const float d = SOFTPLUS ? fast_softplus(delta) : delta;
+  return there ? d : 0.0f;
+}
+
+/* (d, u, dp, dy silu'(z)) of one element */
+inline float4 step_of(const args &a, float d, float u, float dy, float z) {
+  if (!HAS(Z)) return make_float4(d, u, dy, 0.0f);
+  const float s = fast_sigmoid(z), gate = m_clamp(z, -1e30f, 1e30f) * s;
+  return make_float4(d, u, dy * gate, dy * (s + gate * (1.0f - s)));
+}
+
+/* What a tile is made of, as the thread loads it */
+struct pieces {
+  slot_pieces<DELTA> delta;
+  slot_pieces<U> u;
+  slot_pieces<Z> z;
+  slot_pieces<DY> dy;
+  coefficient_words coefficients;
+};
+inline void load(const args &a, const block_at &b, i64 t, bool whole, pieces &x) {
+  load_pieces(a, b, t, whole, x.delta), load_pieces(a, b, t, whole, x.u), load_pieces(a, b, t, whole, x.z);
+  load_pieces(a, b, t, whole, x.dy), load_coefficients(a, b, t, whole, x.coefficients);
+}
+
+/* The tile at step t, or only what states need of it. Where `turn` is 0, it is a constant. */
+inline void stage_turned(const args &a, const block_at &b, i64 t, int turn, const pieces &x, bool states_only,
+                         tile &m) {
+#pragma unroll
+  for (int i = 0; i < EACH; i++) {
+    const piece p = piece_of(i);
+    const int left = (int)min(piece_left(a, b, p, t), 8ll);
+    float d[8], u[8], z[8], dy[8];
+    float4 to[8];
+    get_piece(a, x.delta, i, d), get_piece(a, x.u, i, u), get_piece(a, x.z, i, z), get_piece(a, x.dy, i, dy);
+    for (int e = 0; e < 8; e++) d[e] += m.bias[PIECE_ROW(p, e)];
+    for (int e = 0; e < 8; e++) to[e] = step_of(a, step_size(a, d[e], e < left), u[e], dy[e], z[e]);
+    for (int e = 0; e < 8; e++) {
+      const int row = PIECE_ROW(p, e), column = PLACE(column_of(PIECE_STEP(p, e), turn));
+      if (states_only)
+        *(float2 *)&m.at[row][column] = make_float2(to[e].x, to[e].y);
+      else
+        m.at[row][column] = to[e];
+    }
+  }
+  stage_coefficients(a, b, t, turn, x.coefficients, &m.b, states_only ? 0 : &m.c);
+  stage_resets(a, b, t, turn, m.reset);
+}
+inline void stage_tile(const args &a, const block_at &b, i64 t, int turn, const pieces &x, tile &m) {
+  if (turn == 0)
+    stage_turned(a, b, t, 0, x, false, m);
+  else
+    stage_turned(a, b, t, turn, x, false, m);
+}
+
+/* ---- storing ---- */
+/* dB and dC of the block's channels: a thread has one state of either, and every fourth step */
+inline void store_groups(const args &a, const block_at &b, i64 t, int turn, const tile &m) {
+  enum { STEPS = THREADS_EACH / (2 * PAD) };
+  const int column = threadIdx.x % (2 * PAD), n = column % PAD, first = threadIdx.x / (2 * PAD);
+  const bool is_c = column >= PAD, wanted = n < STATES && (is_c ? HAS(DC) : HAS(DB));
+  const int count = (int)min((i64)TILE, LENGTH - t);
+  float *to = (float *)(is_c ? PART_C : PART_B) + (b.number * LENGTH + t + first) * STATES + n;
+#pragma unroll
+  for (int i = 0; i < TILE / STEPS; i++) {
+    const int step = first + i * STEPS;
+    float sum = 0;
+    for (int w = 0; w < WARPS; w++) sum += m.sums[w][column_of(step, turn)][column];
+    if (wanted && step < count) to[i * STEPS * STATES] = sum;
+  }
+}
+
+inline void store_piece(const args &a, int s, const block_at &b, const piece &p, i64 t, bool whole, float (&r)[8]) {
+  if (!HAS(s)) return;
+  const i64 at = piece_offset(a, s, b, p, t);
+  if (whole && !ADDS(s))
+    store_all<8, EVEN != 0>(DTYPE(s), AT(s), at, r);
+  else
+    put_some<8>(DTYPE(s), ADDS(s), AT(s), at, r, piece_left(a, b, p, t));
+}
+
+inline void store_turned(const args &a, const block_at &b, i64 t, int turn, const tile &m) {
+  const bool whole = whole_tile(a, b, t);
+#pragma unroll
+  for (int i = 0; i < EACH; i++) {
+    const piece p = piece_of(i);
+    float du[8], ddelta[8], dz[8];
+    for (int e = 0; e < 8; e++) {
+      const float4 x = m.at[PIECE_ROW(p, e)][PLACE(column_of(PIECE_STEP(p, e), turn))];
+      du[e] = x.x, ddelta[e] = x.y, dz[e] = x.w;
+    }
+    store_piece(a, DU, b, p, t, whole, du), store_piece(a, DDELTA, b, p, t, whole, ddelta);
+    store_piece(a, DZ, b, p, t, whole, dz);
+  }
+  if (HAS(DB) || HAS(DC)) store_groups(a, b, t, turn, m);
+}
+inline void store_tile(const args &a, const block_at &b, i64 t, int turn, const tile &m) {
+  if (turn == 0)
+    store_turned(a, b, t, 0, m);
+  else
+    store_turned(a, b, t, turn, m);
+}
+
+/* ---- the thread's places in a tile ---- */
+/* Lane k ends with the sums LEFT k .. of the (channel q, step i) = q TOGETHER_STEPS + i: its channel and its step */
+#define MY_ROW(b, l)  ((b).row + ((b).k * LEFT + (l)) / TOGETHER_STEPS * WIDE)
+#define MY_STEP(b, l) (((b).k * LEFT + (l)) % TOGETHER_STEPS)
+
+/* Where its channels and the steps it finishes are in `at`, its states in b and c, and its dB or dC in sums: in bytes,
+ * pinned in registers, as they would be computed anew for each chunk */
+struct places {
+  int row[OWN], mine[LEFT], coefficients, sums;
+};
+inline int pinned(int x) {
+#ifndef AMBI_EMULATED
+  asm volatile("" : "+r"(x));
+#endif
+  return x;
+}
+inline places find_places(const block_at &b) {
+  places to;
+  for (int q = 0; q < OWN; q++) to.row[q] = pinned(ROW_OF(b, q) * ROW * 16);
+  for (int l = 0; l < LEFT; l++) to.mine[l] = pinned((MY_ROW(b, l) * ROW + MY_STEP(b, l)) * 16);
+  to.coefficients = pinned((b.twist * (TILE * PAD + SKEW) + 4 * b.k) * 4);
+  to.sums = pinned((threadIdx.x / 32 * TILE * 2 * PAD + (WIDE > 4 && LANE_HAS(4) ? PAD : 0) + 4 * b.k + b.twist) * 4);
+  return to;
+}
+/* .. in a chunk; and then, at its step i */
+inline places in_chunk(places p, int chunk) {
+  for (int q = 0; q < OWN; q++) p.row[q] += chunk * APART * 16;
+  for (int l = 0; l < LEFT; l++) p.mine[l] += chunk * APART * 16;
+  p.coefficients += chunk * CHUNK * PAD * 4, p.sums += chunk * CHUNK * 2 * PAD * 4;
+  return p;
+}
+#define IN_ROW(m, p, q, i)      (*(const float4 *)((const char *)(m).at + (p).row[q] + (i)*16))
+#define IN_MINE(m, p, l, i)     (*(float4 *)((char *)(m).at + (p).mine[l] + (i)*16))
+#define COEFFICIENT_AT(x, p, i) ((const float *)((const char *)(x).at + (p).coefficients + (i)*PAD * 4))
+#define SUM_AT(m, p, i)         ((float *)((char *)(m).sums + (p).sums + (i)*2 * PAD * 4))
+#define RESET(m, chunk, i)      (HAS(SEQ_IDX) && (m).reset[(chunk)*CHUNK + (i)])
+
