@@ -165,10 +165,18 @@ static ambi_status plan_backward32(cuda_plan *k, const attention_recipe *r) {
 }
 
 /* ---- forward16.cu, backward16.cu ---- */
-/* How a kernel is cut: so many warps of 16 mt rows each, past so many other rows at a time */
+/* How a kernel is cut: so many warps of 16 mt rows each, past so many other rows at a time. Of several ways the first
+ * that shared memory has room for; the last, if it has for none. */
 typedef struct {
   int64_t mt, warps, others;
 } cut;
+typedef int64_t shared_of(const attention_recipe *r, cut c);
+
+static cut choose(const cuda_plan *k, const attention_recipe *r, const cut *ways, int count, shared_of *shared) {
+  int i = 0;
+  while (i < count - 1 && shared(r, ways[i]) > k->dev->shared_bytes) i++;
+  return ways[i];
+}
 
 static bool is_16(const problem *p, const attention_recipe *r) {
   const ambi_dtype type = p->t[AMBI_ATTENTION_Q].dtype;
@@ -179,12 +187,13 @@ static int64_t pitch_of(const attention_recipe *r) {
   return r->width <= 32 ? 32 : r->width <= 64 ? 64 : r->width <= 128 ? 128 : 256;
 }
 
-static cut forward_cut(const attention_recipe *r) {
-  return r->width <= 128 ? (cut){2, 4, r->width <= 64 ? 128 : 64} : (cut){1, 8, 64};
-}
-
 static int64_t forward_shared(const attention_recipe *r, cut c) {
   return (16 * c.mt * c.warps + 4 * c.others) * pitch_of(r) * 2;
+}
+
+static cut forward_cut(const cuda_plan *k, const attention_recipe *r) {
+  static const cut wide[] = {{1, 8, 64}, {1, 4, 64}, {1, 4, 32}};
+  return r->width <= 128 ? (cut){2, 4, r->width <= 64 ? 128 : 64} : choose(k, r, wide, 3, forward_shared);
 }
 
 static void say_cut(cuda_plan *k, const char *mt, const char *warps, const char *others, cut c) {
@@ -214,7 +223,7 @@ static int64_t splits_of(const cuda_plan *k, const attention_recipe *r, cut c) {
 }
 
 static ambi_status plan_forward16(cuda_plan *k, const attention_recipe *r) {
-  const cut c = forward_cut(r);
+  const cut c = forward_cut(k, r);
   const int64_t splits = splits_of(k, r, c), rows = r->batches * r->heads * r->queries;
   k->variant = splits > 1 ? "tensor cores, split" : "tensor cores";
   k->last = attention_forward16_cu;
@@ -229,9 +238,6 @@ static ambi_status plan_forward16(cuda_plan *k, const attention_recipe *r) {
   return AMBI_OK;
 }
 
-static cut dq_cut(const attention_recipe *r) { return r->width <= 128 ? (cut){2, 4, 32} : (cut){1, 4, 32}; }
-static cut dkv_cut(const attention_recipe *r) { return r->width <= 128 ? (cut){1, 8, 64} : (cut){1, 8, 32}; }
-
 static int64_t dq_shared(const attention_recipe *r, cut c) {
   return (2 * 16 * c.mt * c.warps + 4 * c.others) * pitch_of(r) * 2;
 }
@@ -239,8 +245,14 @@ static int64_t dkv_shared(const attention_recipe *r, cut c) { /* statistics of t
   return dq_shared(r, c) + 4 * c.others * 4 + 2 * 16 * c.warps * c.others * 2;
 }
 
+static cut dq_cut(const attention_recipe *r) { return r->width <= 128 ? (cut){2, 4, 32} : (cut){1, 4, 32}; }
+static cut dkv_cut(const cuda_plan *k, const attention_recipe *r) {
+  static const cut narrow[] = {{1, 8, 64}, {1, 4, 32}}, wide[] = {{1, 8, 32}, {1, 4, 32}};
+  return choose(k, r, r->width <= 128 ? narrow : wide, 2, dkv_shared);
+}
+
 static ambi_status plan_backward16(cuda_plan *k, const attention_recipe *r) {
-  const cut f = forward_cut(r), q = dq_cut(r), kv = dkv_cut(r);
+  const cut f = forward_cut(k, r), q = dq_cut(r), kv = dkv_cut(k, r);
   k->variant = "tensor cores";
   k->last = attention_backward16_cu;
   say_16(k, r, ceil_div(r->width, 16) * 16);
@@ -264,8 +276,8 @@ static ambi_status plan_backward16(cuda_plan *k, const attention_recipe *r) {
 
 static bool fits_16(const cuda_plan *k, const attention_recipe *r) {
   const int64_t most = k->dev->shared_bytes;
-  if (k->dev->arch < 80 || !is_16(k->p, r) || forward_shared(r, forward_cut(r)) > most) return false;
-  return !is_backward(k->p) || (dq_shared(r, dq_cut(r)) <= most && dkv_shared(r, dkv_cut(r)) <= most);
+  if (k->dev->arch < 80 || !is_16(k->p, r) || forward_shared(r, forward_cut(k, r)) > most) return false;
+  return !is_backward(k->p) || (dq_shared(r, dq_cut(r)) <= most && dkv_shared(r, dkv_cut(k, r)) <= most);
 }
 
 /* ---- forward90.cu, backward90.cu ---- */
@@ -283,7 +295,7 @@ static bool fits_90(const cuda_plan *k, const attention_recipe *r) {
     const attention_strides *s = &r->stride[__builtin_ctz(m)];
     if ((s->b | s->h | s->l) % 8 != 0) return false;
   }
-  return splits_of(k, r, forward_cut(r)) == 1;
+  return splits_of(k, r, forward_cut(k, r)) == 1;
 }
 
 /* Besides: lse and o were saved, and of dk and dv both or none are wanted. */
