@@ -251,6 +251,34 @@ static void test_old_gpu(void) {
   unsetenv("FAKECUDA_CAPABILITY");
 }
 
+static void check_kernel(ambi_device *dev, const ambi_op *op, const char *wanted) {
+  ambi_plan *plan = NULL;
+  ambi_plan_info info = {0};
+  if (!CHECK_OK(ambi_plan_create(dev, op, &plan))) return;
+  CHECK_OK(ambi_plan_get_info(plan, &info));
+  CHECK(strstr(info.kernel, wanted) != NULL, "%s, and not %s", info.kernel, wanted);
+  ambi_plan_destroy(plan);
+}
+
+/* Blocks of RTX cards have 99 KB of shared memory: the usual heads and scans keep the kernels made for them. */
+static void test_little_shared_memory(void) {
+  rig r;
+  setenv("FAKECUDA_CAPABILITY", "86", 1);
+  ambi_op attention = {.kind = AMBI_ATTENTION, .pass = AMBI_BACKWARD},
+          scan = {.kind = AMBI_SELECTIVE_SCAN, .pass = AMBI_BACKWARD};
+  for (int s = AMBI_ATTENTION_Q; s <= AMBI_ATTENTION_V; s++)
+    attention.t[s] = ambi_dense(AMBI_BF16, 4, (int64_t[]){1, 2, 64, 128});
+  scan.t[AMBI_SCAN_U] = scan.t[AMBI_SCAN_DELTA] = ambi_dense(AMBI_BF16, 3, (int64_t[]){2, 64, 64});
+  scan.t[AMBI_SCAN_A] = ambi_dense(AMBI_F32, 2, (int64_t[]){64, 16});
+  scan.t[AMBI_SCAN_B] = scan.t[AMBI_SCAN_C] = ambi_dense(AMBI_BF16, 3, (int64_t[]){2, 16, 64});
+  if (rig_open(&r)) {
+    check_kernel(r.dev, &attention, "tensor cores");
+    check_kernel(r.dev, &scan, "tiles");
+  }
+  rig_close(&r);
+  unsetenv("FAKECUDA_CAPABILITY");
+}
+
 /* ---- graphs ---- */
 static void test_graph(void) {
   rig r;
@@ -288,6 +316,7 @@ int main(void) {
   test_compile_failure();
   test_shared_text();
   test_old_gpu();
+  test_little_shared_memory();
   test_graph();
   snprintf(remove, sizeof remove, "rm -r %s", cache);
   return system(remove) ? 1 : test_done();

@@ -77,7 +77,7 @@ EXPORT result cuDeviceGetUuid_v2(char uuid[16], int device) {
   return OK;
 }
 
-/* Pairs of CUdevice_attribute and value, as an H100 answers; what goes by the compute capability is set apart. */
+/* Pairs of CUdevice_attribute and value, as an H100 answers; compute capability and shared memory are set apart. */
 static const int attributes[][2] = {
     {1, MAX_THREADS},
     {2, 1024},
@@ -105,20 +105,19 @@ static const int attributes[][2] = {
     {39, 2048},
     {40, 3},
     {41, 1}, /* threads of a multiprocessor, copy engines, addressing */
-    {81, 228 << 10},
     {82, 65536},
-    {95, 0}, /* shared, registers of a multiprocessor, cooperative */
+    {95, 0}, /* registers of a multiprocessor, cooperative */
     {106, 32},
     {111, 1024},
     {115, 0}, /* blocks, reserved shared, pools */
 };
 
-/* The shared memory that a block may ask for, in KiB */
-static int most_shared(int capability) {
-  static const int by_capability[][2] = {{80, 163}, {86, 99}, {87, 163}, {89, 99}, {120, 99}};
-  for (size_t i = 0; i < sizeof by_capability / sizeof *by_capability; i++)
-    if (by_capability[i][0] == capability) return by_capability[i][1];
-  return SHARED_MOST >> 10;
+int most_shared(void) {
+  static const int kib[][2] = {{75, 64}, {80, 163}, {86, 99}, {87, 163}, {89, 99}, {120, 99}, {121, 99}};
+  const long capability = number_of("FAKECUDA_CAPABILITY", 90);
+  for (size_t i = 0; i < sizeof kib / sizeof *kib; i++)
+    if (kib[i][0] == capability) return kib[i][1] << 10;
+  return SHARED_MOST;
 }
 
 EXPORT result cuDeviceGetAttribute(int *value, int attribute, int device) {
@@ -128,7 +127,8 @@ EXPORT result cuDeviceGetAttribute(int *value, int attribute, int device) {
   const int capability = (int)number_of("FAKECUDA_CAPABILITY", 90);
   if (attribute == 75) return *value = capability / 10, OK;
   if (attribute == 76) return *value = capability % 10, OK;
-  if (attribute == 97) return *value = most_shared(capability) << 10, OK;
+  if (attribute == 81) return *value = most_shared() + 1024, OK;
+  if (attribute == 97) return *value = most_shared(), OK;
   for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
     if (attributes[i][0] == attribute) return *value = attributes[i][1], OK;
   return INVALID_VALUE;

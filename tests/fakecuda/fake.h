@@ -68,6 +68,7 @@ extern result lost; /* the context's failure, that all later calls report; 0 whe
 result lose(result code);
 bool flag_of(const char *variable);
 long number_of(const char *variable, long otherwise);
+int most_shared(void); /* bytes that a block may ask for, by the compute capability */
 
 /* ---- objects: everything with a handle, so that dead ones are noticed (calls.c) ---- */
 typedef enum { MEMORY, STREAM, EVENT, MODULE, FUNCTION, GRAPH, EXEC, KINDS } kind;

@@ -183,7 +183,7 @@ EXPORT result cuFuncSetAttribute(void *handle, int attribute, int value) {
   function *f = object_of(FUNCTION, handle);
   if (!f) return INVALID_HANDLE;
   if (attribute == ATTR_CARVEOUT) return value < -1 || value > 100 ? INVALID_VALUE : OK;
-  if (attribute != ATTR_MAX_DYNAMIC || value < 0 || value > SHARED_MOST - f->fixed_shared) return INVALID_VALUE;
+  if (attribute != ATTR_MAX_DYNAMIC || value < 0 || value > most_shared() - f->fixed_shared) return INVALID_VALUE;
   f->max_dynamic = value;
   return OK;
 }

@@ -2,9 +2,8 @@
  *
  * The state before a tile comes from chunk_state, or from scan_ends and scan_fold. From there the tile is run ahead
  * once, keeping the state before every CHUNK steps; then each chunk, the last first, is run ahead again with h and abar
- * of its steps in registers, and back. Chunks end where the tile's steps end, so that nothing comes after the last
- * step, not even a step of d = 0, which an A that is NaN would not survive: the last tile is turned until its steps end
- * with a chunk, and what was beyond them, all 0, comes before the first.
+ * of its steps in registers, and back. Steps after the last whole chunk are taken one at a time: to run a chunk that ends
+ * with steps of d = 0 would change dh, if A is NaN, and the sums over time.
  *
  * dh needs what comes later, where time is in parts. Channels that cannot fill a GPU: scan_ends and scan_fold find dh
  * after each part too. Channels that fill it, but not a whole number of times: parts are a chain, in which a block
@@ -52,16 +51,15 @@ inline void store_sums(const args &a, const block_at &b, i64 part, const tile &m
 }
 
 /* ---- ahead ---- */
-/* h through a chunk */
+/* h through a chunk; `at` is in that chunk, here and below */
 inline void run_ahead(const args &a, const places &at, const constants &v, const tile &m, int chunk,
                       float (&h)[OWN][4]) {
-  const places p = in_chunk(at, chunk);
 #pragma unroll
   for (int i = 0; i < CHUNK; i++) {
     float coefficient[4];
-    take(coefficient, COEFFICIENT_AT(m.b, p, i));
+    take(coefficient, COEFFICIENT_AT(m.b, at, i));
     for (int q = 0; q < OWN; q++) {
-      const float2 x = *(const float2 *)&IN_ROW(m, p, q, i);
+      const float2 x = *(const float2 *)&IN_ROW(m, at, q, i);
       step_ahead(h[q], v, q, x.x, x.x * x.y, coefficient, RESET(m, chunk, i));
     }
   }
@@ -73,7 +71,7 @@ inline void run_ahead(const args &a, const places &at, const constants &v, const
 inline bool was_run(const args &a, i64 t) {
   return NEEDS_H && HAS(CHUNK_STATE) && t % (2 * TILE) == 0 && t + TILE < LENGTH;
 }
-inline void find_state(const args &a, const block_at &b, const places &p, const constants &v, i64 part, i64 t, tile &m,
+inline void find_state(const args &a, const block_at &b, const places &at, const constants &v, i64 part, i64 t, tile &m,
                        float (&h)[OWN][4]) {
   const i64 number = t / TILE;
   if (!HAS(CHUNK_STATE)) {
@@ -88,11 +86,11 @@ inline void find_state(const args &a, const block_at &b, const places &p, const 
   if (number % 2 == 0) return;
   pieces x = {};
   load_tile(a, b, t - TILE, x);
-  stage_turned(a, b, t - TILE, 0, x, true, m);
+  stage_tile(a, b, t - TILE, x, true, m);
   __syncthreads();
   for (int i = 0; i < CHUNKS; i++) {
     keep_states(AHEAD, b, CHUNK_AHEAD(part, i), h);
-    run_ahead(a, p, v, m, i, h);
+    run_ahead(a, in_chunk(at, i), v, m, i, h);
   }
   __syncthreads();
 }
@@ -113,24 +111,33 @@ struct history {
   float h[CHUNK][OWN][4], abar[CHUNK][OWN][4];
 };
 
-/* The chunk again */
-inline void run_again(const args &a, const places &p, const constants &v, const tile &m, int chunk, history &x) {
-  float h[OWN][4];
+/* h through step i of a chunk, with abar */
+inline void run_step(const places &at, const constants &v, const tile &m, int i, bool reset, float (&h)[OWN][4],
+                     float (&abar)[OWN][4]) {
+  float bt[4];
+  take(bt, COEFFICIENT_AT(m.b, at, i));
+  for (int q = 0; q < OWN; q++) {
+    const float2 s = *(const float2 *)&IN_ROW(m, at, q, i);
+    const float du = s.x * s.y;
+    for (int j = 0; j < 4; j++) {
+      abar[q][j] = fast_pow2(s.x * v.a2[q][j]);
+      h[q][j] = abar[q][j] * (reset ? 0.0f : h[q][j]) + du * bt[j];
+    }
+  }
+}
+
+inline void take_kept(const tile &m, int chunk, float (&h)[OWN][4]) {
   for (int q = 0; q < OWN; q++) take(h[q], (const float *)&m.kept[chunk][q][threadIdx.x]);
+}
+
+/* The chunk again */
+inline void run_again(const args &a, const places &at, const constants &v, const tile &m, int chunk, history &x) {
+  float h[OWN][4];
+  take_kept(m, chunk, h);
 #pragma unroll
   for (int i = 0; i < CHUNK; i++) {
-    const bool reset = RESET(m, chunk, i);
-    float bt[4];
-    take(bt, COEFFICIENT_AT(m.b, p, i));
-    for (int q = 0; q < OWN; q++) {
-      const float2 s = *(const float2 *)&IN_ROW(m, p, q, i);
-      const float du = s.x * s.y;
-      for (int j = 0; j < 4; j++) {
-        x.abar[i][q][j] = fast_pow2(s.x * v.a2[q][j]);
-        h[q][j] = x.abar[i][q][j] * (reset ? 0.0f : h[q][j]) + du * bt[j];
-        x.h[i][q][j] = h[q][j];
-      }
-    }
+    run_step(at, v, m, i, RESET(m, chunk, i), h, x.abar[i]);
+    for (int k = 0; k < OWN * 4; k++) x.h[i][k / 4][k % 4] = h[k / 4][k % 4];
   }
 }
 
@@ -164,25 +171,27 @@ struct state_sums {
 struct my_steps {
   float4 in[LEFT];
 };
-inline void read_mine(const places &p, const tile &m, int i, my_steps &to) {
-  for (int l = 0; l < LEFT; l++) to.in[l] = IN_MINE(m, p, l, i);
+inline void read_mine(const places &at, const tile &m, int i, my_steps &to) {
+  for (int l = 0; l < LEFT; l++) to.in[l] = IN_MINE(m, at, l, i);
 }
 
-/* du = D dp + d s;  ddelta = (dd + u s) sigmoid(delta + bias);  dz = p dy silu'(z);  dD, ddelta_bias += */
-inline void finish_steps(const args &a, const block_at &b, const places &p, tile &m, int i, const my_steps &mine,
-                         state_sums &of, time_sums &sum) {
+/* Of `steps` from step i on: du = D dp + d s;  ddelta = (dd + u s) sigmoid(delta + bias);  dz = p dy silu'(z);
+ * dD, ddelta_bias += */
+inline void finish_steps(const args &a, const block_at &b, const places &at, tile &m, int i, int steps,
+                         const my_steps &mine, state_sums &of, time_sums &sum) {
   if (HAS(DZ)) scatter_sums<SUMS>(of.p);
   scatter_sums<SUMS>(of.s);
   scatter_sums<SUMS>(of.dd);
+  __syncwarp(); /* every lane has read these steps */
   for (int l = 0; l < LEFT; l++) {
+    if (MY_STEP(b, l) >= steps) continue;
     const float skip = m.skip[MY_ROW(b, l)];
     const float d = mine.in[l].x, u = mine.in[l].y, dp = mine.in[l].z, slope = mine.in[l].w;
     float ddelta = of.dd[l] * K(0.69314718055994531) + u * of.s[l];
     if (SOFTPLUS) ddelta *= sigmoid_of_softplus(d);
     sum.dskip[l] += dp * u;
     sum.dbias[l] += ddelta;
-    if (l == 0) __syncwarp(); /* every lane has read these steps */
-    IN_MINE(m, p, l, i) =
+    IN_MINE(m, at, l, i) =
         make_float4(skip * dp + d * of.s[l], ddelta, 0.0f, HAS(DZ) ? (of.p[l] + skip * u) * slope : 0.0f);
   }
 }
@@ -193,10 +202,36 @@ struct step_back {
   float b[4], c[4];
   float4 in[OWN];
 };
-inline void read_step(const places &p, const tile &m, int i, step_back &to) {
-  take(to.b, COEFFICIENT_AT(m.b, p, i));
-  take(to.c, COEFFICIENT_AT(m.c, p, i));
-  for (int q = 0; q < OWN; q++) to.in[q] = IN_ROW(m, p, q, i);
+inline void read_step(const places &at, const tile &m, int i, step_back &to) {
+  take(to.b, COEFFICIENT_AT(m.b, at, i));
+  take(to.c, COEFFICIENT_AT(m.c, at, i));
+  for (int q = 0; q < OWN; q++) to.in[q] = IN_ROW(m, at, q, i);
+}
+
+/* dB and dC of one step, of the thread's channels */
+struct channel_sums {
+  float db[4], dc[4];
+};
+
+/* Channel q: dh from after a step to before it, given the states around it. Place `to` of the sums over states. */
+inline void back_channel(const args &a, const step_back &now, const constants &v, int q, bool reset,
+                         const float *before, const float *h, const float *abar, float (&dh)[4],
+                         channel_sums &group, state_sums &of, int to, time_sums &sum) {
+  const float d = now.in[q].x, du = now.in[q].x * now.in[q].y, dp = now.in[q].z;
+  float p = 0, s = 0, dd = 0;
+  for (int j = 0; j < 4; j++) {
+    const float g = dh[j] + now.c[j] * dp;
+    group.dc[j] += dp * h[j];
+    group.db[j] += g * du;
+    if (HAS(DZ)) p += now.c[j] * h[j];
+    s += g * now.b[j];
+    dh[j] = g * abar[j];
+    const float gh = dh[j] * (reset ? 0.0f : before[j]);
+    if (reset) dh[j] = 0; /* what was before does not matter */
+    dd += gh * v.a2[q][j];
+    sum.da[q][j] += gh * d;
+  }
+  of.p[to] = p, of.s[to] = s, of.dd[to] = dd;
 }
 
 /* dh from after the chunk to before it */
@@ -208,36 +243,43 @@ inline void run_back(const args &a, const block_at &b, const places &at, const c
   read_step(at, m, CHUNK - 1, next);
 #pragma unroll
   for (int i = CHUNK - 1; i >= 0; i--) {
-    const bool reset = RESET(m, chunk, i);
     const step_back now = next;
-    float db[4] = {}, dc[4] = {};
+    channel_sums group = {};
     if (i > 0) read_step(at, m, i - 1, next);
     if ((i + 1) % TOGETHER_STEPS == 0) read_mine(at, m, i + 1 - TOGETHER_STEPS, mine);
+    float first[OWN][4]; /* the state before the chunk */
+    if (i == 0) take_kept(m, chunk, first);
 #pragma unroll
-    for (int q = 0; q < OWN; q++) {
-      const float d = now.in[q].x, du = now.in[q].x * now.in[q].y, dp = now.in[q].z;
-      float before[4], p = 0, s = 0, dd = 0;
-      if (i > 0)
-        for (int j = 0; j < 4; j++) before[j] = x.h[i > 0 ? i - 1 : 0][q][j];
-      else
-        take(before, (const float *)&m.kept[chunk][q][threadIdx.x]);
-      for (int j = 0; j < 4; j++) {
-        const float g = dh[q][j] + now.c[j] * dp;
-        dc[j] += dp * x.h[i][q][j];
-        db[j] += g * du;
-        if (HAS(DZ)) p += now.c[j] * x.h[i][q][j];
-        s += g * now.b[j];
-        dh[q][j] = g * x.abar[i][q][j];
-        const float gh = dh[q][j] * (reset ? 0.0f : before[j]);
-        if (reset) dh[q][j] = 0; /* what was before does not matter */
-        dd += gh * v.a2[q][j];
-        sum.da[q][j] += gh * d;
-      }
-      const int k = q * TOGETHER_STEPS + i % TOGETHER_STEPS;
-      of.p[k] = p, of.s[k] = s, of.dd[k] = dd;
+    for (int q = 0; q < OWN; q++)
+      back_channel(a, now, v, q, RESET(m, chunk, i), i > 0 ? x.h[i > 0 ? i - 1 : 0][q] : first[q], x.h[i][q],
+                   x.abar[i][q], dh[q], group, of, q * TOGETHER_STEPS + i % TOGETHER_STEPS, sum);
+    if (HAS(DB) || HAS(DC)) sum_channels(group.db, group.dc, SUM_AT(m, at, i));
+    if (i % TOGETHER_STEPS == 0) finish_steps(a, b, at, m, i, TOGETHER_STEPS, mine, of, sum);
+  }
+}
+
+/* The same for the first `count` steps of a chunk that is not whole, each run ahead to from its beginning */
+inline void run_back_rest(const args &a, const block_at &b, const places &at, const constants &v, tile &m, int chunk,
+                          int count, float (&dh)[OWN][4], time_sums &sum) {
+#pragma unroll 1
+  for (int i = count - 1; i >= 0; i--) {
+    float before[OWN][4], h[OWN][4], abar[OWN][4];
+    channel_sums group = {};
+    state_sums of = {};
+    my_steps mine;
+    step_back now;
+    take_kept(m, chunk, h);
+#pragma unroll 1
+    for (int k = 0; k <= i; k++) {
+      for (int e = 0; e < OWN * 4; e++) before[e / 4][e % 4] = h[e / 4][e % 4];
+      run_step(at, v, m, k, RESET(m, chunk, k), h, abar);
     }
-    if (HAS(DB) || HAS(DC)) sum_channels(db, dc, SUM_AT(m, at, i));
-    if (i % TOGETHER_STEPS == 0) finish_steps(a, b, at, m, i, mine, of, sum);
+    read_step(at, m, i, now);
+    read_mine(at, m, i, mine);
+    for (int q = 0; q < OWN; q++)
+      back_channel(a, now, v, q, RESET(m, chunk, i), before[q], h[q], abar[q], dh[q], group, of, q * TOGETHER_STEPS, sum);
+    if (HAS(DB) || HAS(DC)) sum_channels(group.db, group.dc, SUM_AT(m, at, i));
+    finish_steps(a, b, at, m, i, 1, mine, of, sum);
   }
 }
 
@@ -276,43 +318,34 @@ inline u32 take_ticket(const args &a, tile &m) {
 }
 
 /* ---- the kernel ---- */
-inline void start_rows(const args &a, const block_at &b, tile &m) {
-  for (int row = threadIdx.x; row < ROWS; row += THREADS_EACH) {
-    m.bias[row] = per_channel(a, DELTA_BIAS, b, row);
-    m.skip[row] = per_channel(a, D, b, row);
-  }
-  for (int i = 0; i < TIME_SUMS; i++) m.over_time[0][i][threadIdx.x] = m.over_time[1][i][threadIdx.x] = 0;
-  __syncthreads();
-}
-
 inline void backward_tile(const args &a, const places &at, const constants &v, i64 t, tile &m, float (&dh)[OWN][4],
                           time_sums &sum) {
   float h[OWN][4] = {};
   pieces x = {};
   const block_at b = block_of(m);
   const bool ahead = was_run(a, t);
-  const int count = (int)min((i64)TILE, LENGTH - t), chunks = (count + CHUNK - 1) / CHUNK;
-  const int turn = chunks * CHUNK - count;
+  const int count = (int)min((i64)TILE, LENGTH - t), whole = count / CHUNK, rest = count % CHUNK;
   load_tile(a, b, t, x); /* under way while the state is found */
   if (ahead)
     take_ahead(a, b, m.part, m);
   else if (NEEDS_H)
     find_state(a, b, at, v, m.part, t, m, h);
-  stage_tile(a, b, t, turn, x, m);
+  stage_tile(a, b, t, x, false, m);
   __syncthreads();
-  for (int i = 0; i < chunks && !ahead; i++) {
+  for (int i = 0, starts = whole + (rest > 0); i < starts && !ahead; i++) {
     keep_chunk(m, i, h);
-    if (NEEDS_H && i + 1 < chunks) run_ahead(a, at, v, m, i, h);
+    if (NEEDS_H && i + 1 < starts) run_ahead(a, in_chunk(at, i), v, m, i, h);
   }
+  if (rest > 0) run_back_rest(a, b, in_chunk(at, whole), v, m, whole, rest, dh, sum);
 #pragma unroll 1
-  for (int i = chunks - 1; i >= 0; i--) {
+  for (int i = whole - 1; i >= 0; i--) {
     const places here = in_chunk(at, i);
     history past;
     run_again(a, here, v, m, i, past);
     run_back(a, b, here, v, m, i, past, dh, sum);
   }
   __syncthreads();
-  store_tile(a, block_of(m), t, turn, m);
+  store_tile(a, block_of(m), t, m);
 }
 
 KERNEL(scan_backward, THREADS_EACH) {
@@ -327,7 +360,8 @@ KERNEL(scan_backward, THREADS_EACH) {
   float dh[OWN][4] = {};
   if (threadIdx.x == 0) m.block = b, m.part = part;
   touch_tile(a, b, (end - 1) / TILE * TILE);
-  start_rows(a, b, m);
+  for (int i = 0; i < TIME_SUMS; i++) m.over_time[0][i][threadIdx.x] = m.over_time[1][i][threadIdx.x] = 0;
+  load_rows(a, b, m); /* with a barrier */
   if (later > 0 && CHAINED)
     wait_for(a, b, later, dh);
   else if (PARTS > 1 && !CHAINED)

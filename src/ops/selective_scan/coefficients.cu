@@ -63,9 +63,9 @@ inline void take(float (&v)[4], const float *from) {
   v[0] = x.x, v[1] = x.y, v[2] = x.z, v[3] = x.w;
 }
 
-/* (TILE, PAD) for each order of a thread's states; SKEW more, so that the orders, or B and C of the ring, are
- * in different banks. In forward with OWN = 1, which waits for shared memory more than for anything, 16-bit B and C stay
- * as they are. */
+/* (TILE, PAD) for each order of a thread's states; SKEW more, so that the orders, or B and C of the ring, are in
+ * different banks. In forward with OWN = 1, which waits for shared memory more than for anything, 16-bit B and C stay as
+ * they are. */
 enum { SKEW = IN_RING ? 16 : PAIRED ? 8 : 4 };
 #if HALF_COEFFICIENTS
 typedef u16 kept_coefficient;
@@ -75,9 +75,9 @@ typedef float kept_coefficient;
 struct coefficients {
   __align__(16) kept_coefficient at[TWISTS][TILE * PAD + SKEW];
 };
-inline void set_coefficient(coefficients &to, int column, int n, float v) {
+inline void set_coefficient(coefficients &to, int step, int n, float v) {
   for (int x = 0; x < TWISTS; x++) {
-    kept_coefficient &at = to.at[x][column * PAD + (n ^ x)];
+    kept_coefficient &at = to.at[x][step * PAD + (n ^ x)];
 #if HALF_COEFFICIENTS
     at = (u16)(HALF_COEFFICIENTS == BF16 ? f32_to_bf16(v) : f32_to_f16(v));
 #else
@@ -86,17 +86,17 @@ inline void set_coefficient(coefficients &to, int column, int n, float v) {
   }
 }
 /* 8 states of a step */
-inline void set_states(coefficients &to, int column, int n, const float (&v)[8]) {
+inline void set_states(coefficients &to, int step, int n, const float (&v)[8]) {
 #if HALF_COEFFICIENTS
-  for (int e = 0; e < 8; e++) set_coefficient(to, column, n + e, v[e]);
+  for (int e = 0; e < 8; e++) set_coefficient(to, step, n + e, v[e]);
 #else
   for (int x = 0; x < TWISTS; x++)
     for (int e = 0; e < 8; e += 4)
-      *(float4 *)&to.at[x][column * PAD + n + e] =
+      *(float4 *)&to.at[x][step * PAD + n + e] =
           make_float4(v[e + (0 ^ x)], v[e + (1 ^ x)], v[e + (2 ^ x)], v[e + (3 ^ x)]);
 #endif
 }
-inline void stage_coefficients(const args &a, const block_at &b, i64 t, int turn, const coefficient_words &words,
+inline void stage_coefficients(const args &a, const block_at &b, i64 t, const coefficient_words &words,
                                coefficients *to_b, coefficients *to_c) {
   const bool has_b = HAS_B && to_b, has_c = HAS_C && to_c;
 #if STEPS_DENSE || STATES_DENSE
@@ -105,21 +105,21 @@ inline void stage_coefficients(const args &a, const block_at &b, i64 t, int turn
   coefficients &to = at.is_c ? *to_c : *to_b;
   float r[8];
   unpack(r, words, COEFFICIENT);
-  if (STATES_DENSE) set_states(to, column_of(at.step, turn), at.n, r);
-  for (int e = 0; e < 8 && !STATES_DENSE; e++) set_coefficient(to, column_of(at.step + e, turn), at.n, r[e]);
+  if (STATES_DENSE) set_states(to, at.step, at.n, r);
+  for (int e = 0; e < 8 && !STATES_DENSE; e++) set_coefficient(to, at.step + e, at.n, r[e]);
 #else
   for (int i = MEMBER; i < TILE * PAD; i += THREADS_EACH) {
-    const int n = i % PAD, step = i / PAD, to = column_of(step, turn);
+    const int n = i % PAD, step = i / PAD;
     const bool there = n < STATES && t + step < LENGTH;
-    if (has_b) set_coefficient(*to_b, to, n, there ? GET(B, group_offset(a, B, b, n, t + step)) : 0.0f);
-    if (has_c) set_coefficient(*to_c, to, n, there ? GET(C, group_offset(a, C, b, n, t + step)) : 0.0f);
+    if (has_b) set_coefficient(*to_b, step, n, there ? GET(B, group_offset(a, B, b, n, t + step)) : 0.0f);
+    if (has_c) set_coefficient(*to_c, step, n, there ? GET(C, group_offset(a, C, b, n, t + step)) : 0.0f);
   }
 #endif
 }
 
 /* B or C of the thread's states, in its order */
-inline void take_coefficients(float (&v)[4], const coefficients &from, const block_at &b, int column) {
-  const kept_coefficient *at = &from.at[b.twist][column * PAD + 4 * b.k];
+inline void take_coefficients(float (&v)[4], const coefficients &from, const block_at &b, int step) {
+  const kept_coefficient *at = &from.at[b.twist][step * PAD + 4 * b.k];
 #if HALF_COEFFICIENTS
   const uint2 x = *(const uint2 *)at;
   const u32 bits[4] = {x.x & 0xffff, x.x >> 16, x.y & 0xffff, x.y >> 16};

@@ -232,7 +232,7 @@ static void say_tiles(cuda_plan *k, int64_t lanes, int64_t own, int64_t ring) {
   cuda_fix(k, "LANES_EACH", lanes);
   cuda_fix(k, "CHANNELS_EACH", own);
   cuda_fix(k, "HALF_COEFFICIENTS", half_coefficients(k->p, own));
-  cuda_fix(k, "ALIKE", every_slot(k->p, like_u));
+  cuda_fix(k, "ALIKE", reads_slot(k->p, AMBI_SCAN_U) && every_slot(k->p, like_u));
   cuda_fix(k, "STREAMS", !ring);
   cuda_fix(k, "CHANNEL_DENSE", !steps_dense(k->p));
   cuda_fix(k, "STEPS_DENSE", by_steps(scan(k->p)));

@@ -35,7 +35,7 @@ inline void stage_steps(const args &a, const block_at &b, i64 t, const slot_piec
     get_steps(a, b, t, deltas, us, i, to.bias, d, du);
     for (int e = 0; e < PIECE; e++) to.at[PIECE_ROW(p, e)][PIECE_STEP(p, e)] = make_float2(d[e], du[e]);
   }
-  stage_resets(a, b, t, 0, to.reset);
+  stage_resets(a, b, t, to.reset);
 }
 
 /* The shared memory of scan_ends: dynamic, as that of a text's kernels is not added up then */
@@ -75,7 +75,7 @@ inline void stage_dp(const args &a, const ends_pieces &x, ends_tile &m) {
 inline void stage_ends(const args &a, const block_at &b, i64 t, const ends_pieces &x, ends_tile &m) {
   stage_steps(a, b, t, x.delta, x.u, m.in);
   if (OF_DH) stage_dp(a, x, m);
-  stage_coefficients(a, b, t, 0, x.k, OF_H ? &m.k[0] : 0, OF_DH ? &m.k[OF_H] : 0);
+  stage_coefficients(a, b, t, x.k, OF_H ? &m.k[0] : 0, OF_DH ? &m.k[OF_H] : 0);
 }
 
 /* What goes through a segment: h from 0; the product of abar, and dh before */

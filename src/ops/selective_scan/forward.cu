@@ -92,7 +92,7 @@ KERNEL(scan_forward, THREADS_EACH, OWN > 1 ? 384 / THREADS_EACH : THREADS_EACH <
     if (HAS(CHUNK_STATE) && t % 64 == 0) put_states(a, CHUNK_STATE, b, t / 64, h);
     stage_steps(a, b, t, next.delta, next.u, m.in);
     stage_gates(a, m.in, next, m.out);
-    stage_coefficients(a, b, t, 0, next.coefficients, &m.b, &m.c);
+    stage_coefficients(a, b, t, next.coefficients, &m.b, &m.c);
     __syncthreads();
     if (t + TILE < end) load_tile(a, b, t + TILE, next);
     scan_tile(b, v, m, h, HAS(SEQ_IDX));

@@ -74,8 +74,8 @@ inline void stage(const args &a, const block_at &b, i64 t, tile &m) {
   *(float4 *)&m.d[p.row][p.step] = make_float4(d[0], d[1], d[2], d[3]);
   *(float4 *)&m.du[p.row][p.step] = make_float4(du[0], du[1], du[2], du[3]);
 #endif
-  stage_coefficients(a, b, t, 0, x.coefficients, &m.b, &m.c);
-  stage_resets(a, b, t, 0, m.reset);
+  stage_coefficients(a, b, t, x.coefficients, &m.b, &m.c);
+  stage_resets(a, b, t, m.reset);
 }
 
 /* Four steps of the thread's channels */

@@ -1,14 +1,13 @@
 /* tile_back.cu -- backward's tile in shared memory: what it holds, how it is loaded and stored, and where in it the
- * thread's share is.
- *
- * Step t of a tile is column t, but in the last tile, if its steps do not end with a chunk: see backward.cu.        */
+ * thread's share is. */
 enum { CHUNK = 8, CHUNKS = TILE / CHUNK, WARPS = THREADS_EACH / 32 };
 enum { TOGETHER_STEPS = LANES > OWN ? LANES / OWN : 1, SUMS = OWN * TOGETHER_STEPS, LEFT = SUMS / LANES };
 enum { TIME_SUMS = OWN * 4 + 2 * LEFT };
 
-/* Rows of `at`: 8 are in different banks; and, with a GAP of 4, a thread's 8 steps and its neighbour's */
+/* Step t of a row of `at` is at PLACE(t). Rows are so long that 8 of them are in different banks; a GAP of 4 after each
+ * chunk has the steps that two neighbouring threads stage in different banks too. */
 enum { APART = CHUNK + (int)GAP, ROW = CHUNKS * APART + 1 };
-#define PLACE(column) ((column) / CHUNK * APART + (column) % CHUNK)
+#define PLACE(t) ((t) / CHUNK * APART + (t) % CHUNK)
 
 struct tile {
   float4 at[ROWS][ROW]; /* d, u, dp, dy silu'(z); then du, ddelta, -, dz */
@@ -17,14 +16,13 @@ struct tile {
   float over_time[2][TIME_SUMS][THREADS_EACH]; /* dA, dD, ddelta_bias, and what rounding took from them */
   float sums[WARPS][TILE][2 * PAD];            /* dB and dC of each warp */
   float bias[ROWS], skip[ROWS];                /* delta_bias, D */
-  block_at block;                              /* here, as registers are few, with the part of time */
+  block_at block;                              /* here, with the part of time, as registers are few: block_of */
   i64 part;
   u32 ticket;
   u8 reset[TILE];
 };
 static_assert(sizeof(tile) <= SHARED_BYTES, "as cuda.c counts");
 
-/* .. read again where it is wanted */
 inline block_at block_of(const tile &m) {
   block_at b = m.block;
   find_lane(b);
@@ -91,9 +89,8 @@ inline void load(const args &a, const block_at &b, i64 t, bool whole, pieces &x)
   load_pieces(a, b, t, whole, x.dy), load_coefficients(a, b, t, whole, x.coefficients);
 }
 
-/* The tile at step t, or only what states need of it. Where `turn` is 0, it is a constant. */
-inline void stage_turned(const args &a, const block_at &b, i64 t, int turn, const pieces &x, bool states_only,
-                         tile &m) {
+/* The tile at step t, or only what states need of it */
+inline void stage_tile(const args &a, const block_at &b, i64 t, const pieces &x, bool states_only, tile &m) {
 #pragma unroll
   for (int i = 0; i < EACH; i++) {
     const piece p = piece_of(i);
@@ -104,26 +101,20 @@ inline void stage_turned(const args &a, const block_at &b, i64 t, int turn, cons
     for (int e = 0; e < 8; e++) d[e] += m.bias[PIECE_ROW(p, e)];
     for (int e = 0; e < 8; e++) to[e] = step_of(a, step_size(a, d[e], e < left), u[e], dy[e], z[e]);
     for (int e = 0; e < 8; e++) {
-      const int row = PIECE_ROW(p, e), column = PLACE(column_of(PIECE_STEP(p, e), turn));
+      float4 &at = m.at[PIECE_ROW(p, e)][PLACE(PIECE_STEP(p, e))];
       if (states_only)
-        *(float2 *)&m.at[row][column] = make_float2(to[e].x, to[e].y);
+        *(float2 *)&at = make_float2(to[e].x, to[e].y);
       else
-        m.at[row][column] = to[e];
+        at = to[e];
     }
   }
-  stage_coefficients(a, b, t, turn, x.coefficients, &m.b, states_only ? 0 : &m.c);
-  stage_resets(a, b, t, turn, m.reset);
-}
-inline void stage_tile(const args &a, const block_at &b, i64 t, int turn, const pieces &x, tile &m) {
-  if (turn == 0)
-    stage_turned(a, b, t, 0, x, false, m);
-  else
-    stage_turned(a, b, t, turn, x, false, m);
+  stage_coefficients(a, b, t, x.coefficients, &m.b, states_only ? 0 : &m.c);
+  stage_resets(a, b, t, m.reset);
 }
 
 /* ---- storing ---- */
 /* dB and dC of the block's channels: a thread has one state of either, and every fourth step */
-inline void store_groups(const args &a, const block_at &b, i64 t, int turn, const tile &m) {
+inline void store_groups(const args &a, const block_at &b, i64 t, const tile &m) {
   enum { STEPS = THREADS_EACH / (2 * PAD) };
   const int column = threadIdx.x % (2 * PAD), n = column % PAD, first = threadIdx.x / (2 * PAD);
   const bool is_c = column >= PAD, wanted = n < STATES && (is_c ? HAS(DC) : HAS(DB));
@@ -133,7 +124,7 @@ inline void store_groups(const args &a, const block_at &b, i64 t, int turn, cons
   for (int i = 0; i < TILE / STEPS; i++) {
     const int step = first + i * STEPS;
     float sum = 0;
-    for (int w = 0; w < WARPS; w++) sum += m.sums[w][column_of(step, turn)][column];
+    for (int w = 0; w < WARPS; w++) sum += m.sums[w][step][column];
     if (wanted && step < count) to[i * STEPS * STATES] = sum;
   }
 }
@@ -147,26 +138,20 @@ inline void store_piece(const args &a, int s, const block_at &b, const piece &p,
     put_some<8>(DTYPE(s), ADDS(s), AT(s), at, r, piece_left(a, b, p, t));
 }
 
-inline void store_turned(const args &a, const block_at &b, i64 t, int turn, const tile &m) {
+inline void store_tile(const args &a, const block_at &b, i64 t, const tile &m) {
   const bool whole = whole_tile(a, b, t);
 #pragma unroll
   for (int i = 0; i < EACH; i++) {
     const piece p = piece_of(i);
     float du[8], ddelta[8], dz[8];
     for (int e = 0; e < 8; e++) {
-      const float4 x = m.at[PIECE_ROW(p, e)][PLACE(column_of(PIECE_STEP(p, e), turn))];
+      const float4 x = m.at[PIECE_ROW(p, e)][PLACE(PIECE_STEP(p, e))];
       du[e] = x.x, ddelta[e] = x.y, dz[e] = x.w;
     }
     store_piece(a, DU, b, p, t, whole, du), store_piece(a, DDELTA, b, p, t, whole, ddelta);
     store_piece(a, DZ, b, p, t, whole, dz);
   }
-  if (HAS(DB) || HAS(DC)) store_groups(a, b, t, turn, m);
-}
-inline void store_tile(const args &a, const block_at &b, i64 t, int turn, const tile &m) {
-  if (turn == 0)
-    store_turned(a, b, t, 0, m);
-  else
-    store_turned(a, b, t, turn, m);
+  if (HAS(DB) || HAS(DC)) store_groups(a, b, t, m);
 }
 
 /* ---- the thread's places in a tile ---- */
@@ -193,7 +178,8 @@ inline places find_places(const block_at &b) {
   to.sums = pinned((threadIdx.x / 32 * TILE * 2 * PAD + (WIDE > 4 && LANE_HAS(4) ? PAD : 0) + 4 * b.k + b.twist) * 4);
   return to;
 }
-/* .. in a chunk; and then, at its step i */
+/* .. from where a chunk begins; and at step i of that */
+static_assert(sizeof(kept_coefficient) == 4, "as is counted here");
 inline places in_chunk(places p, int chunk) {
   for (int q = 0; q < OWN; q++) p.row[q] += chunk * APART * 16;
   for (int l = 0; l < LEFT; l++) p.mine[l] += chunk * APART * 16;

@@ -65,7 +65,7 @@ struct block_at {
   int row, k;      /* the thread's first channel; its states are from 4k on */
   int twist, swap; /* the order of its states, and of its channels        */
   i64 group_b, group_c;
-  i64 piece;                /* in the ring: where its piece is, if tensors are ALIKE, and that of B or C, at step 0 */
+  i64 piece;                /* in the ring: where its piece is, if slots are ALIKE, and that of B or C, at step 0 */
   const char *coefficients;
 };
 
@@ -157,17 +157,14 @@ inline piece piece_of(int i) {
 #define PIECE_ROW(p, e)  ((p).row + (CHANNEL_DENSE ? (e) : 0))
 #define PIECE_STEP(p, e) ((p).step + (CHANNEL_DENSE ? 0 : (e)))
 
-/* Where step t of a tile is in shared memory; backward turns a tile that is not whole: see there */
-inline int column_of(int t, int turn) { return turn ? (t + turn) & (TILE - 1) : t; }
-
 /* How many of the piece's elements are there, in a tile that begins at step t */
 inline i64 piece_left(const args &a, const block_at &b, const piece &p, i64 t) {
   if (CHANNEL_DENSE) return t + p.step < LENGTH ? b.count - p.row : 0;
   return p.row < b.count ? LENGTH - t - p.step : 0;
 }
-#define LIKE(s) (ALIKE ? U : (s)) /* .. one offset for all */
-inline i64 piece_offset(const args &a, int of, const block_at &b, const piece &p, i64 t) {
-  const int s = LIKE(of);
+/* ALIKE: the strides of all slots of (B, D, L) are those of u, and one offset does for all */
+inline i64 piece_offset(const args &a, int slot, const block_at &b, const piece &p, i64 t) {
+  const int s = ALIKE ? U : slot;
   const i64 step = CHANNEL_DENSE ? STEP_STRIDE(s) : 1;
   if (IN_RING && ALIKE) return b.piece + t * step;
   return b.batch * BATCH_STRIDE(s) + (b.first + p.row) * CHANNEL_STRIDE(s) + (t + p.step) * step;
@@ -253,11 +250,11 @@ inline void load_rows(const args &a, const block_at &b, T &to) {
   __syncthreads();
 }
 
-inline void stage_resets(const args &a, const block_at &b, i64 t, int turn, u8 *reset) {
+inline void stage_resets(const args &a, const block_at &b, i64 t, u8 *reset) {
   if (!HAS(SEQ_IDX) || MEMBER >= TILE) return;
   const i64 now = t + MEMBER, step = STEP_STRIDE(SEQ_IDX);
   const int *id = (const int *)AT(SEQ_IDX) + b.batch * BATCH_STRIDE(SEQ_IDX) + now * step;
-  reset[column_of(MEMBER, turn)] = now > 0 && now < LENGTH && id[0] != id[-step];
+  reset[MEMBER] = now > 0 && now < LENGTH && id[0] != id[-step];
 }
 
 /* h of state j of channel q through one step, given abar = exp(d A) */
