@@ -11,6 +11,7 @@
 #include "pack/pack.h"
 
 enum { DESCRIPTOR = 40, ALIGN = 64, HUGE_PAGE = 1 << 21 };
+enum { APART = 17 * ALIGN }; /* between regions, which else often lie whole pages apart and contend for cache lines */
 
 void instance_free(ambi_pack_host *h, instance *i) {
   if (!i) return;
@@ -110,6 +111,7 @@ ambi_status instance_place(ambi_pack_kernel *k, instance *i, const size_t bytes[
     if (bytes[r] > UINT32_MAX) return fail(AMBI_NO_MEMORY, "%s: more than 4 GiB of buffers", k->m->id);
     at[r] = need;
     need += aligned(bytes[r] + (r == AMBI_PACK_PARAMS ? 8 : 0)); /* where the weight is, if there is one */
+    if (bytes[r]) need += APART;
   }
   if (need > i->room) TRY(grow(k, i, need));
   for (int r = 0; r < AMBI_PACK_REGIONS; r++) {

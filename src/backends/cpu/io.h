@@ -11,7 +11,9 @@
 #include "backends/cpu/kernel.h"
 #include "backends/cpu/lanes.h"
 
-#ifdef AMBI_PACK_DENSE
+#if defined(AMBI_TILE)
+enum { TILE = AMBI_TILE }; /* a module of a pack whose stack has room for such tiles */
+#elif defined(AMBI_PACK_DENSE)
 enum { TILE = 1024 }; /* how much is taken at a time; nothing is converted */
 #else
 enum { TILE = 960 }; /* a handful fit the first-level cache, and 3840 bytes apart they do not fall on the same lines */
@@ -42,7 +44,7 @@ typedef struct {
 /* The line of `slot` that starts `offset` elements in; .at is NULL when the slot takes no part. */
 static inline strip strip_of(const cpu_call *c, int slot, int64_t offset, int64_t stride) {
   uint32_t bit = AMBI_BIT(slot);
-  strip s = {.stride = stride, .dtype = c->p->t[slot].dtype};
+  strip s = {.stride = DENSE_ALONE ? 1 : stride, .dtype = F32_ALONE ? AMBI_F32 : c->p->t[slot].dtype};
   if (!((c->p->reads | c->p->writes) & bit)) return s;
   s.at = c->at[slot] + offset * dtype_bytes(s.dtype);
   s.accumulate = (c->p->accumulates & bit) != 0;
@@ -177,7 +179,10 @@ static inline void stream_fence(void) {
 }
 
 static inline bool is_direct(const strip *s) { return DENSE_ALONE || (s->dtype == REAL_DTYPE && s->stride == 1); }
-static inline char *strip_at(const strip *s, int64_t i) { return s->at + i * s->stride * dtype_bytes(s->dtype); }
+static inline char *strip_at(const strip *s, int64_t i) {
+  if (DENSE_ALONE) return s->at + (size_t)i * sizeof(float);
+  return s->at + i * s->stride * dtype_bytes(s->dtype);
+}
 
 static inline const real *strip_in(const strip *s, int64_t i, int64_t n, real *tile) {
   if (is_direct(s)) return (const real *)(void *)s->at + i;
@@ -270,6 +275,12 @@ INLINE vr get_half(int kind, const void *p, int64_t k, int half, int64_t left) {
   return get(kind, p, k, left);
 }
 
+/* Element k of a view; NULL stays NULL. */
+INLINE const void *view_from(int kind, const void *p, ptrdiff_t k) {
+  if (!p) return NULL;
+  return kind == BF16S ? (const void *)((const uint16_t *)p + k) : (const void *)((const real *)p + k);
+}
+
 /* strip_in for either kind; NULL for a strip that is not there. */
 INLINE const void *view_in(int kind, const strip *s, int64_t i, int64_t n, real *tile) {
   if (!s->at) return NULL;
@@ -289,6 +300,10 @@ INLINE out_view view_out(int kind, const strip *s, int64_t i, real *tile) {
   bool as_it_lies = kind == BF16S || (is_direct(s) && !s->accumulate);
   if (as_it_lies && (!s->stream || (uintptr_t)at % VBYTES == 0)) return (out_view){at, s->stream};
   return (out_view){tile, false};
+}
+
+INLINE out_view out_from(int kind, out_view o, ptrdiff_t k) {
+  return (out_view){(void *)(uintptr_t)view_from(kind, o.p, k), o.past};
 }
 
 INLINE void put(int kind, out_view o, int64_t k, vr v, int64_t left) {

@@ -25,21 +25,6 @@
       __VA_ARGS__                                           \
     }                                                       \
   while (0)
-#elif defined(AMBI_STEPS) /* whole ones so many a turn; an index as wide as a pointer costs an engine less */
-#define FOR_STEPS(step, i, n, ...)                                                                                    \
-  do {                                                                                                                \
-    const ptrdiff_t one = (ptrdiff_t)(step), whole = (ptrdiff_t)(n) / one * one;                                      \
-    const ptrdiff_t turn = AMBI_STEPS * one, turns = whole / turn * turn;                                             \
-    for (ptrdiff_t first = 0; first < turns; first += turn) UNROLL for (int which = 0; which < AMBI_STEPS; which++) { \
-        const ptrdiff_t i = first + which * one;                                                                      \
-        const int64_t left = one;                                                                                     \
-        __VA_ARGS__                                                                                                   \
-      }                                                                                                               \
-    for (ptrdiff_t i = turns; i < (ptrdiff_t)(n); i += one) {                                                         \
-      const int64_t left = i < whole ? one : (ptrdiff_t)(n)-whole;                                                    \
-      __VA_ARGS__                                                                                                     \
-    }                                                                                                                 \
-  } while (0)
 #else
 #define FOR_STEPS(step, i, n, ...)           \
   do {                                       \
@@ -56,6 +41,33 @@
   } while (0)
 #endif
 #define FOR_LANES(i, n, ...) FOR_STEPS(VL, i, n, __VA_ARGS__)
+
+/* The same in turns of `most` whole steps, for engines that do not unroll: the body moves its pointers to where the
+ * `turn` begins and then sees the index i within it, a constant. Such addresses need not be computed.             */
+#ifdef AMBI_STEPS
+#define FOR_TURNS(most, step, turn, i, n, ...)                                   \
+  do {                                                                           \
+    const ptrdiff_t one = (ptrdiff_t)(step), whole = (ptrdiff_t)(n) / one * one; \
+    ptrdiff_t turn = 0;                                                          \
+    for (; turn + (most)*one <= (ptrdiff_t)(n); turn += (most)*one)              \
+      UNROLL for (int which = 0; which < (most); which++) {                      \
+        const ptrdiff_t i = which * one;                                         \
+        const int64_t left = one;                                                \
+        __VA_ARGS__                                                              \
+      }                                                                          \
+    for (; turn < (ptrdiff_t)(n); turn += one) {                                 \
+      const ptrdiff_t i = 0;                                                     \
+      const int64_t left = turn < whole ? one : (ptrdiff_t)(n)-whole;            \
+      __VA_ARGS__                                                                \
+    }                                                                            \
+  } while (0)
+#else
+#define FOR_TURNS(most, step, turn, i, n, ...) \
+  do {                                         \
+    const ptrdiff_t turn = 0;                  \
+    FOR_STEPS(step, i, n, __VA_ARGS__);        \
+  } while (0)
+#endif
 
 /* A statement for each half of a step: one for reals, two for bf16s (see below). */
 #define EACH_HALF(halves) UNROLL for (int half = 0; half < (halves); half++)

@@ -9,8 +9,14 @@ static inline strip row_of(const cpu_call *c, int slot, int64_t row) {
   return strip_of(c, slot, grid_offset(&n->rows, slot, row), n->col_stride[slot]);
 }
 
-/* Rows are taken GROUP at a time, so that a tile of the weight and of its gradient serves them all. */
-enum { GROUP = 4 };
+/* Rows are taken GROUP at a time, so that a tile of the weight and of its gradient serves them all. Engines of
+ * WebAssembly make calls dear: kernel packs take one row, whole, which is then read again from the nearest cache. */
+enum { GROUP = DENSE_ALONE ? 1 : 4 };
+
+/* Columns that one call may take; a strip that is not there is read from a tile. */
+static inline int64_t columns_at_once(const strip *s, int64_t cols) {
+  return DENSE_ALONE && s->at ? max64(cols, 1) : TILE;
+}
 
 /* One number of each row: the saved statistics. */
 static inline real row_get(const cpu_call *c, int slot, int64_t row) {
@@ -26,11 +32,11 @@ static inline void row_put(const cpu_call *c, int slot, int64_t row, real value)
 enum { PLAIN_NORMS = DENSE_ALONE };
 
 /* The usual rows, without residuals and in the cache, get loops of their own that ask about nothing. Where the size of
- * the code counts, they do not. */
+ * the code counts, they do not. WebAssembly cannot ask for rows to come (ASKS, see there). */
 #ifdef __wasm__
-enum { USUAL_APART = 0 };
+enum { USUAL_APART = 0, ASKS = 0 };
 #else
-enum { USUAL_APART = 1 };
+enum { USUAL_APART = 1, ASKS = 1 };
 #endif
 
 /* Where s itself goes, if it is wanted. */
@@ -44,7 +50,7 @@ typedef struct {
 } source;
 
 static inline source source_of(const cpu_call *c, int64_t row, int x, int residual, int sum) {
-  source s = {.x = row_of(c, reads_slot(c->p, sum) ? sum : x, row)};
+  source s = {.x = row_of(c, !PLAIN_NORMS && reads_slot(c->p, sum) ? sum : x, row)};
   if (!PLAIN_NORMS && reads_slot(c->p, residual)) s.residual = row_of(c, residual, row);
   return s;
 }
@@ -62,6 +68,10 @@ INLINE source_view source_in(int kind, const source *s, int64_t i, int64_t n, re
 INLINE vr source_half(int kind, source_view s, int64_t k, int half, int64_t left) {
   vr x = get_half(kind, s.x, k, half, left);
   return s.residual ? x + get_half(kind, s.residual, k, half, left) : x;
+}
+
+INLINE source_view source_from(int kind, source_view s, ptrdiff_t k) {
+  return (source_view){view_from(kind, s.x, k), view_from(kind, s.residual, k)};
 }
 
 INLINE void source_ahead(int kind, source_view s, int64_t k) {
@@ -98,6 +108,7 @@ typedef struct {
 static inline bool lies_as_read(const strip *s, int kind) { return !s->at || kind == BF16S || is_direct(s); }
 
 static inline later_rows later_of(const cpu_call *c, const row_group *g, const source *from, const strip *dy) {
+  if (!ASKS) return (later_rows){0};
   bool ask = g->later && lies_as_read(&from->x, g->kind) && lies_as_read(&from->residual, g->kind) &&
              lies_as_read(dy, g->kind);
   return (later_rows){from->x.at, from->residual.at, dy->at, ask ? dtype_bytes(from->x.dtype) : 0, rows_of(c->p)->cols};
@@ -110,7 +121,7 @@ INLINE void soon(const char *row, int64_t at) { __builtin_prefetch(row + at, 0, 
 
 /* At column k of pass 0 or 1. A line of 64 bytes is asked for twice, as memory that is busy may refuse. */
 INLINE void ask_for(const later_rows *l, source_view now, const void *dy, int pass, int64_t k) {
-  if (k % (64 / (int64_t)sizeof(real)) != 0) return;
+  if (!ASKS || k % (64 / (int64_t)sizeof(real)) != 0) return;
   int64_t at = (pass * l->cols + k) / 2 * l->bytes;
   if (now.x) soon(l->x, at);
   if (now.residual) soon(l->residual, at);

@@ -56,6 +56,13 @@ static inline vr v_splat(real a) { return a - (vr){0}; } /* a - 0 keeps -0 */
 static inline vr v_load(const real *p) { return *(const vr_loose *)p; }
 static inline void v_store(real *p, vr v) { *(vr_loose *)p = v; }
 
+/* Loops over registers must be unrolled, or the registers become memory. */
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
 /* The first n < VL lanes; the others read as zero and are not written. */
 #if defined(AMBI_ISA_avx512) && AMBI_REAL == 32
 static inline vr v_load_n(const real *p, int64_t n) { return _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p); }
@@ -69,12 +76,26 @@ static inline void v_store_n(real *p, vr v, int64_t n) { _mm512_mask_storeu_pd(p
 #else
 #define RARELY static inline
 #endif
+#if defined(AMBI_ISA_wasm) && defined(AMBI_WIDE) /* engines have no short copies: eights, fours, twos and ones */
+typedef int64_t two_loose __attribute__((aligned(sizeof(real)), may_alias));
+static inline void lanes_copy(real *to, const real *from, int64_t n) {
+  UNROLL for (int lanes = VL / 2; lanes >= 1; lanes /= 2) {
+    if (!(n & lanes)) continue;
+    UNROLL for (int i = 0; i + 4 <= lanes; i += 4) wasm_v128_store(to + i, wasm_v128_load(from + i));
+    if (lanes == 2) *(two_loose *)to = *(const two_loose *)from;
+    if (lanes == 1) *to = *from;
+    to += lanes, from += lanes;
+  }
+}
+#else
+static inline void lanes_copy(real *to, const real *from, int64_t n) { memcpy(to, from, (size_t)n * sizeof(real)); }
+#endif
 RARELY vr v_load_n(const real *p, int64_t n) {
   vr v = {0};
-  memcpy(&v, p, (size_t)n * sizeof(real));
+  lanes_copy((real *)&v, p, n);
   return v;
 }
-RARELY void v_store_n(real *p, vr v, int64_t n) { memcpy(p, &v, (size_t)n * sizeof(real)); }
+RARELY void v_store_n(real *p, vr v, int64_t n) { lanes_copy(p, (const real *)&v, n); }
 #endif
 
 /* the first n lanes, the others zero or `other` */
@@ -86,13 +107,6 @@ static inline vr v_first_or(vr v, int64_t n, real other) {
 static inline vr v_first(vr v, int64_t n) { return v_first_or(v, n, 0); }
 
 #define LANES (VBYTES * 8 / AMBI_REAL) /* VL, for #if */
-
-/* Loops over registers must be unrolled, or the registers become memory. */
-#if defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
 
 /* a0 b0 a1 b1 .. from the low (or high) halves of a and b */
 #if LANES == 2

@@ -26,7 +26,7 @@ static real rstd(const cpu_call *c, const cascade *squares) {
 }
 
 #ifdef AMBI_STEPS
-enum { TURN = 2 * AMBI_STEPS }; /* vectors a turn of a loop that sums */
+enum { TURN = 2 * AMBI_STEPS }; /* vectors a turn of a loop of forward; backward has half */
 #else
 enum { TURN = 4 };
 #endif
@@ -38,8 +38,9 @@ PER_TILE real squares_tile(int kind, source_view from, const later_rows *later, 
   ptrdiff_t k = 0;
   LANES_UNROLL
   for (; k + TURN * VL <= n; k += TURN * VL) UNROLL for (int j = 0; j < TURN; j++) {
-      vr s = source_half(kind, from, k + j / h * h * VL, j % h, h * VL);
-      if (j % h == 0) source_ahead(kind, from, k + j * VL), ask_for(later, from, NULL, 0, i + k + j * VL);
+      const source_view at = source_from(kind, from, k);
+      vr s = source_half(kind, at, j / h * h * VL, j % h, h * VL);
+      if (j % h == 0) source_ahead(kind, at, j * VL), ask_for(later, at, NULL, 0, i + k + j * VL);
       lanes_add(&sum[j % 4], s * s);
     }
   for (; k < n; k += h * VL) EACH_HALF(h) {
@@ -65,7 +66,8 @@ INLINE vr rounded(const cpu_call *c, int kind, vr h) {
 INLINE real rstd_of(const cpu_call *c, const source *from, const later_rows *later, int kind) {
   int64_t cols = rows_of(c->p)->cols;
   TILE_OF_REALS s_tiles[2][TILE];
-  cascade squares = {.count = 0};
+  cascade squares;
+  squares.count = 0;
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);
     cascade_add(&squares, squares_tile(kind, source_in(kind, from, i, n, s_tiles), later, i, n));
@@ -88,19 +90,25 @@ typedef struct {
   bool cast;
 } forward_view;
 
+INLINE forward_view forward_from(int kind, forward_view v, ptrdiff_t k) {
+  return (forward_view){source_from(kind, v.s, k), view_from(kind, v.w, k), out_from(kind, v.y, k),
+                        out_from(kind, v.sum, k), v.cast};
+}
+
 INLINE void y_steps(const cpu_call *c, const forward_line *l, int kind, forward_view v, int64_t i, int64_t n) {
   real r = l->r, offset = (real)c->p->op.u.rmsnorm.offset;
-  FOR_STEPS(halves(kind) * VL, k, n, {
+  FOR_TURNS(TURN, halves(kind) * VL, turn, k, n, {
+    const forward_view at = forward_from(kind, v, turn);
     vr s[2], yk[2];
-    ask_for(&l->later, v.s, NULL, 1, i + k);
+    ask_for(&l->later, at.s, NULL, 1, i + turn + k);
     EACH_HALF(halves(kind)) {
-      s[half] = source_half(kind, v.s, k, half, left);
+      s[half] = source_half(kind, at.s, k, half, left);
       vr h = s[half] * r;
       if (v.cast) h = rounded(c, kind, h);
-      yk[half] = h * weight_half(kind, v.w, offset, k, half, left);
+      yk[half] = h * weight_half(kind, at.w, offset, k, half, left);
     }
-    if (v.sum.p) put_halves(kind, v.sum, k, s, left);
-    put_halves(kind, v.y, k, yk, left);
+    if (v.sum.p) put_halves(kind, at.sum, k, s, left);
+    put_halves(kind, at.y, k, yk, left);
   });
 }
 
@@ -127,13 +135,14 @@ INLINE void forward_rows(const cpu_call *c, const row_group *rows, int kind) {
     source next = source_of(c, row + rows->later, X, RESIDUAL, SUM);
     line[g] = (forward_line){.from = source_of(c, row, X, RESIDUAL, SUM),
                              .later = later_of(c, rows, &next, &(strip){0}),
-                             .y = row_of(c, Y, row),
-                             .sum = row_of(c, SUM, row)};
+                             .y = row_of(c, Y, row)};
+    if (!PLAIN_NORMS) line[g].sum = row_of(c, SUM, row);
     line[g].r = rstd_of(c, &line[g].from, &line[g].later, kind);
     row_put(c, RSTD, row, line[g].r);
   }
-  for (int64_t i = 0; i < cols; i += TILE) {
-    int64_t n = min64(TILE, cols - i);
+  const int64_t most = columns_at_once(&w, cols);
+  for (int64_t i = 0; i < cols; i += most) {
+    int64_t n = min64(most, cols - i);
     const void *wi = weight_in(kind, &w, i, n, w_tile);
     for (int g = 0; g < count; g++) y_tile(c, &line[g], kind, wi, i, n);
   }
@@ -172,11 +181,14 @@ PER_TILE void sums_tile(int kind, backward_line *l, const void *w, real offset, 
   ptrdiff_t k = 0;
   LANES_UNROLL
   for (; k + TURN / 2 * VL <= n; k += TURN / 2 * VL) UNROLL for (int j = 0; j < TURN / 2; j++) {
-      ptrdiff_t at = k + j / h * h * VL;
-      vr s = source_half(kind, from, at, j % h, h * VL), g = get_half(kind, dy, at, j % h, h * VL);
-      if (j % h == 0) source_ahead(kind, from, at), ahead(kind, dy, at), ask_for(&l->row.later, from, dy, 0, i + at);
+      const source_view s_at = source_from(kind, from, k);
+      const void *const g_at = view_from(kind, dy, k), *const w_at = view_from(kind, w, k);
+      const ptrdiff_t at = j / h * h * VL;
+      vr s = source_half(kind, s_at, at, j % h, h * VL), g = get_half(kind, g_at, at, j % h, h * VL);
+      if (j % h == 0) source_ahead(kind, s_at, at), ahead(kind, g_at, at);
+      if (j % h == 0) ask_for(&l->row.later, s_at, g_at, 0, i + k + at);
       lanes_add(&ss[j % 2], s * s);
-      lanes_add(&gs[j % 2], s * (g * weight_half(kind, w, offset, at, j % h, h * VL)));
+      lanes_add(&gs[j % 2], s * (g * weight_half(kind, w_at, offset, at, j % h, h * VL)));
     }
   for (; k < n; k += h * VL) EACH_HALF(h) {
       vr s = source_half(kind, from, k, half, n - k), g = get_half(kind, dy, k, half, n - k);
@@ -197,7 +209,8 @@ typedef struct {
 
 INLINE void ds_steps(const backward_line *l, int kind, backward_view v, real offset, int64_t i, int64_t n) {
   real r = l->r, pull = l->pull;
-  FOR_STEPS(halves(kind) * VL, k, n, {
+  FOR_TURNS(TURN / 2, halves(kind) * VL, turn, in_turn, n, {
+    const ptrdiff_t k = turn + in_turn; /* five pointers to move would be more than registers hold */
     vr ds[2], dwk[2];
     ask_for(&l->row.later, v.s, v.dy, 1, i + k);
     EACH_HALF(halves(kind)) {

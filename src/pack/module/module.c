@@ -5,6 +5,7 @@
 #include "pack/module/module.h"
 
 #include <stdarg.h>
+#include <stddef.h>
 #include <string.h>
 
 enum { PAGE = 65536 };
@@ -113,6 +114,9 @@ static int check_overlaps(const call *c, const problem *p) {
 }
 
 /* ---- a call ---- */
+enum { ASKED_BYTES = offsetof(call, op) }; /* of a call, what its descriptor and params say: words alone */
+static const cpu_features no_features;
+
 static struct {
   word params[MOST_PARAMS_WORDS];
   uint32_t words;
@@ -137,23 +141,53 @@ static int take_descriptor(call *c, uint32_t at) {
   return DONE;
 }
 
+/* What was asked for last in a pass, and what became of it. */
+typedef struct {
+  call c;
+  problem p;
+  cpu_call k;
+  bool ready;
+} planned;
+
+static int make_plan(planned *l, const call *asked, ambi_pass pass) {
+  call *c = &l->c;
+  problem *p = &l->p;
+  l->ready = false;
+  memset(c, 0, sizeof *c);
+  memcpy(c, asked, ASKED_BYTES);
+  c->op.kind = module.kind;
+  c->op.pass = pass;
+  CHECK(module.plan(c));
+  if (make_problem(&c->op, p) != AMBI_OK) return BAD_PARAMS;
+  if (module.adjust) module.adjust(c, p);
+  CHECK(check_overlaps(c, p));
+  if (module.kernel->workspace && !reserve(module.kernel->workspace(p, &no_features))) return NO_ROOM;
+  l->k = (cpu_call){.p = p, .features = &no_features, .threads = threads()};
+  for (int s = 0; s < AMBI_SLOTS; s++) l->k.at[s] = address(c->at[s].offset);
+  l->ready = true;
+  return DONE;
+}
+
+/* By words: memcmp goes byte by byte. */
+static bool asks_the_same(const call *a, const call *b) {
+  const uint32_t *x = (const uint32_t *)a, *y = (const uint32_t *)b;
+  uint32_t differ = 0;
+  for (size_t i = 0; i < ASKED_BYTES / sizeof *x; i++) differ |= x[i] ^ y[i];
+  return !differ;
+}
+
+/* A call that asks for the same as the one before is planned already: memory never shrinks, and the workspace grows
+ * into new pages alone, so what was the host's then still is. */
 static int run(uint32_t descriptor_at, ambi_pass pass) {
-  static call c;
-  static problem p;
-  static const cpu_features none;
-  memset(&c, 0, sizeof c);
-  CHECK(take_descriptor(&c, descriptor_at));
-  c.op.kind = module.kind;
-  c.op.pass = pass;
-  CHECK(module.plan(&c));
-  if (make_problem(&c.op, &p) != AMBI_OK) return BAD_PARAMS;
-  if (module.adjust) module.adjust(&c, &p);
-  CHECK(check_overlaps(&c, &p));
-  if (module.kernel->workspace && !reserve(module.kernel->workspace(&p, &none))) return NO_ROOM;
-  cpu_call k = {.p = &p, .workspace = address((uint32_t)workspace_at), .features = &none, .threads = threads()};
-  for (int s = 0; s < AMBI_SLOTS; s++) k.at[s] = address(c.at[s].offset);
-  (pass == AMBI_BACKWARD ? module.kernel->backward : module.kernel->forward)(&k);
-  if (pass == AMBI_FORWARD && module.finish) module.finish(&c);
+  static call asked;
+  static planned last[2];
+  planned *l = &last[pass];
+  memset(&asked, 0, ASKED_BYTES);
+  CHECK(take_descriptor(&asked, descriptor_at));
+  if (!l->ready || !asks_the_same(&asked, &l->c)) CHECK(make_plan(l, &asked, pass));
+  l->k.workspace = address((uint32_t)workspace_at);
+  (pass == AMBI_BACKWARD ? module.kernel->backward : module.kernel->forward)(&l->k);
+  if (pass == AMBI_FORWARD && module.finish) module.finish(&l->c);
   return DONE;
 }
 
