@@ -210,7 +210,7 @@ typedef struct {
 INLINE void ds_steps(const backward_line *l, int kind, backward_view v, real offset, int64_t i, int64_t n) {
   real r = l->r, pull = l->pull;
   FOR_TURNS(TURN / 2, halves(kind) * VL, turn, in_turn, n, {
-    const ptrdiff_t k = turn + in_turn; /* five pointers to move would be more than registers hold */
+    const ptrdiff_t k = turn + (ptrdiff_t)in_turn; /* to move its five pointers gains nothing here */
     vr ds[2], dwk[2];
     ask_for(&l->row.later, v.s, v.dy, 1, i + k);
     EACH_HALF(halves(kind)) {
