@@ -181,12 +181,12 @@ PER_TILE void sums_tile(int kind, backward_line *l, const void *w, real offset, 
   ptrdiff_t k = 0;
   LANES_UNROLL
   for (; k + TURN / 2 * VL <= n; k += TURN / 2 * VL) UNROLL for (int j = 0; j < TURN / 2; j++) {
-      const source_view s_at = source_from(kind, from, k);
-      const void *const g_at = view_from(kind, dy, k), *const w_at = view_from(kind, w, k);
-      const ptrdiff_t at = j / h * h * VL;
+      const ptrdiff_t turn = PLAIN_NORMS ? k : 0, at = k - turn + j / h * h * VL; /* as FOR_TURNS has them */
+      const source_view s_at = source_from(kind, from, turn);
+      const void *const g_at = view_from(kind, dy, turn), *const w_at = view_from(kind, w, turn);
       vr s = source_half(kind, s_at, at, j % h, h * VL), g = get_half(kind, g_at, at, j % h, h * VL);
       if (j % h == 0) source_ahead(kind, s_at, at), ahead(kind, g_at, at);
-      if (j % h == 0) ask_for(&l->row.later, s_at, g_at, 0, i + k + at);
+      if (j % h == 0) ask_for(&l->row.later, s_at, g_at, 0, i + turn + at);
       lanes_add(&ss[j % 2], s * s);
       lanes_add(&gs[j % 2], s * (g * weight_half(kind, w_at, offset, at, j % h, h * VL)));
     }
