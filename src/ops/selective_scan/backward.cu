@@ -2,8 +2,8 @@
  *
  * The state before a tile comes from chunk_state, or from scan_ends and scan_fold. From there the tile is run ahead
  * once, keeping the state before every CHUNK steps; then each chunk, the last first, is run ahead again with h and abar
- * of its steps in registers, and back. Steps after the last whole chunk are taken one at a time: to run a chunk that ends
- * with steps of d = 0 would change dh, if A is NaN, and the sums over time.
+ * of its steps in registers, and back. Steps after the last whole chunk are taken one at a time: to run a chunk that
+ * ends with steps of d = 0 would change dh, if A is NaN, and the sums over time.
  *
  * dh needs what comes later, where time is in parts. Channels that cannot fill a GPU: scan_ends and scan_fold find dh
  * after each part too. Channels that fill it, but not a whole number of times: parts are a chain, in which a block
@@ -12,6 +12,7 @@
  * Sums over the states of a channel (p, du, ddelta) are scattered over its lanes, and the lane with the sum finishes
  * the step. Sums over channels (dB, dC): over the warp by sum_channels, over warps in shared memory, over blocks by
  * scan_sums. Sums over time (dA, dD, ddelta_bias): in the thread; over parts and batches by scan_sums too.         */
+
 /* ---- sums over time ---- */
 struct time_sums {
   float da[OWN][4], dskip[LEFT], dbias[LEFT];
@@ -215,8 +216,8 @@ struct channel_sums {
 
 /* Channel q: dh from after a step to before it, given the states around it. Place `to` of the sums over states. */
 inline void back_channel(const args &a, const step_back &now, const constants &v, int q, bool reset,
-                         const float *before, const float *h, const float *abar, float (&dh)[4],
-                         channel_sums &group, state_sums &of, int to, time_sums &sum) {
+                         const float *before, const float *h, const float *abar, float (&dh)[4], channel_sums &group,
+                         state_sums &of, int to, time_sums &sum) {
   const float d = now.in[q].x, du = now.in[q].x * now.in[q].y, dp = now.in[q].z;
   float p = 0, s = 0, dd = 0;
   for (int j = 0; j < 4; j++) {
@@ -277,7 +278,8 @@ inline void run_back_rest(const args &a, const block_at &b, const places &at, co
     read_step(at, m, i, now);
     read_mine(at, m, i, mine);
     for (int q = 0; q < OWN; q++)
-      back_channel(a, now, v, q, RESET(m, chunk, i), before[q], h[q], abar[q], dh[q], group, of, q * TOGETHER_STEPS, sum);
+      back_channel(a, now, v, q, RESET(m, chunk, i), before[q], h[q], abar[q], dh[q], group, of, q * TOGETHER_STEPS,
+                   sum);
     if (HAS(DB) || HAS(DC)) sum_channels(group.db, group.dc, SUM_AT(m, at, i));
     finish_steps(a, b, at, m, i, 1, mine, of, sum);
   }

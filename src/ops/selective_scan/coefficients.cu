@@ -64,8 +64,8 @@ inline void take(float (&v)[4], const float *from) {
 }
 
 /* (TILE, PAD) for each order of a thread's states; SKEW more, so that the orders, or B and C of the ring, are in
- * different banks. In forward with OWN = 1, which waits for shared memory more than for anything, 16-bit B and C stay as
- * they are. */
+ * different banks. In forward with OWN = 1, which waits for shared memory more than for anything, 16-bit B and C stay
+ * as they are. */
 enum { SKEW = IN_RING ? 16 : PAIRED ? 8 : 4 };
 #if HALF_COEFFICIENTS
 typedef u16 kept_coefficient;

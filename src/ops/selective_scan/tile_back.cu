@@ -191,4 +191,3 @@ inline places in_chunk(places p, int chunk) {
 #define COEFFICIENT_AT(x, p, i) ((const float *)((const char *)(x).at + (p).coefficients + (i)*PAD * 4))
 #define SUM_AT(m, p, i)         ((float *)((char *)(m).sums + (p).sums + (i)*2 * PAD * 4))
 #define RESET(m, chunk, i)      (HAS(SEQ_IDX) && (m).reset[(chunk)*CHUNK + (i)])
-
