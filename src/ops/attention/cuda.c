@@ -165,13 +165,13 @@ static ambi_status plan_backward32(cuda_plan *k, const attention_recipe *r) {
 }
 
 /* ---- forward16.cu, backward16.cu ---- */
-/* How a kernel is cut: so many warps of 16 mt rows each, past so many other rows at a time. Of several ways the first
- * that shared memory has room for; the last, if it has for none. */
+/* How a kernel is cut: so many warps of 16 mt rows each, past so many other rows at a time */
 typedef struct {
   int64_t mt, warps, others;
 } cut;
 typedef int64_t shared_of(const attention_recipe *r, cut c);
 
+/* Of several ways the first that shared memory has room for; the last, if it has for none: fits_16 asks again */
 static cut choose(const cuda_plan *k, const attention_recipe *r, const cut *ways, int count, shared_of *shared) {
   int i = 0;
   while (i < count - 1 && shared(r, ways[i]) > k->dev->shared_bytes) i++;

@@ -137,12 +137,13 @@ static int64_t lanes_for(const scan_recipe *r) {
   return lanes;
 }
 static int64_t skew(int64_t lanes) { return lanes == 4 ? 8 : 4; }
+/* GAP: of places between chunks, 4 where there is room; 0 costs bank conflicts */
 static int64_t shared_back(int64_t lanes, int64_t gap) {
   const int64_t rows = ROWS * OWN_BACK, threads = 32 * lanes, pad = 4 * lanes, chunks = TILE / CHUNK_BACK;
-  const int64_t at = rows * (chunks * (CHUNK_BACK + gap) + 1) * 16,
-                coefficients = 2 * 4 * (TILE * pad + skew(lanes)) * 4;
-  const int64_t kept = chunks * OWN_BACK * threads * 16;
-  const int64_t over_time = 2 * (OWN_BACK * 4 + (lanes > 1 ? 2 : 4)) * threads * 4, block = 96;
+  const int64_t left = lanes > 1 ? 1 : 2; /* steps that a lane finishes together */
+  const int64_t at = rows * (chunks * (CHUNK_BACK + gap) + 1) * 16, kept = chunks * OWN_BACK * threads * 16;
+  const int64_t coefficients = 2 * 4 * (TILE * pad + skew(lanes)) * 4;
+  const int64_t over_time = 2 * (OWN_BACK * 4 + 2 * left) * threads * 4, block = 96; /* its place and part of time */
   const int64_t sums = lanes * TILE * 2 * pad * 4 + 2 * rows * 4 + 4 + TILE;
   return at + coefficients + kept + over_time + block + ceil_div(sums, 16) * 16;
 }
@@ -233,7 +234,7 @@ static void say_tiles(cuda_plan *k, int64_t lanes, int64_t own, int64_t ring) {
   cuda_fix(k, "CHANNELS_EACH", own);
   cuda_fix(k, "HALF_COEFFICIENTS", half_coefficients(k->p, own));
   cuda_fix(k, "ALIKE", reads_slot(k->p, AMBI_SCAN_U) && every_slot(k->p, like_u));
-  cuda_fix(k, "STREAMS", !ring);
+  cuda_fix(k, "STREAMS", !ring); /* in the ring it was not tried */
   cuda_fix(k, "CHANNEL_DENSE", !steps_dense(k->p));
   cuda_fix(k, "STEPS_DENSE", by_steps(scan(k->p)));
   cuda_fix(k, "STATES_DENSE", by_states(scan(k->p), lanes));
