@@ -50,7 +50,7 @@ void cuda_leave(const cuda_device *d);
   } while (0)
 
 /* ---- a plan in the making ---- */
-enum { ARGS_REALS = 16, ARGS_NUMBERS = 256, MAX_STEPS = 12, MAX_PARTS = 9 };
+enum { ARGS_REALS = 16, ARGS_NUMBERS = 256, MAX_STEPS = 12, MAX_PARTS = 10 };
 
 /* As prelude.cu declares it, but for the length of n. */
 typedef struct {

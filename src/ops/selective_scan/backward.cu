@@ -1,9 +1,8 @@
 /* backward.cu -- the gradients, tile after tile from the last step of a block's part of time to the first.
  *
- * The state before a tile comes from chunk_state, or from scan_ends and scan_fold. From there the tile is run ahead
- * once, keeping the state before every CHUNK steps; then each chunk, the last first, is run ahead again with h and abar
- * of its steps in registers, and back. Steps after the last whole chunk are taken one at a time: to run a chunk that
- * ends with steps of d = 0 would change dh, if A is NaN, and the sums over time.
+ * From the state before it (before.cu) each chunk, the last first, is run ahead with h and abar of its steps in
+ * registers, and back. Steps after the last whole chunk are taken one at a time: to run a chunk that ends with steps of
+ * d = 0 would change dh, if A is NaN, and the sums over time.
  *
  * dh needs what comes later, where time is in parts. Channels that cannot fill a GPU: scan_ends and scan_fold find dh
  * after each part too. Channels that fill it, but not a whole number of times: parts are a chain, in which a block
@@ -52,61 +51,6 @@ inline void store_sums(const args &a, const block_at &b, i64 part, const tile &m
 }
 
 /* ---- ahead ---- */
-/* h through a chunk; `at` is in that chunk, here and below */
-inline void run_ahead(const args &a, const places &at, const constants &v, const tile &m, int chunk,
-                      float (&h)[OWN][4]) {
-#pragma unroll
-  for (int i = 0; i < CHUNK; i++) {
-    float coefficient[4];
-    take(coefficient, COEFFICIENT_AT(m.b, at, i));
-    for (int q = 0; q < OWN; q++) {
-      const float2 x = *(const float2 *)&IN_ROW(m, at, q, i);
-      step_ahead(h[q], v, q, x.x, x.x * x.y, coefficient, RESET(m, chunk, i));
-    }
-  }
-}
-
-/* The state before the tile of step t. chunk_state has every other one: the tile after it is run ahead for the next,
- * and the states before its chunks are left in AHEAD for when it is its turn. */
-#define CHUNK_AHEAD(part, i) ((part)*CHUNKS + (i))
-inline bool was_run(const args &a, i64 t) {
-  return NEEDS_H && HAS(CHUNK_STATE) && t % (2 * TILE) == 0 && t + TILE < LENGTH;
-}
-inline void find_state(const args &a, const block_at &b, const places &at, const constants &v, i64 part, i64 t, tile &m,
-                       float (&h)[OWN][4]) {
-  const i64 number = t / TILE;
-  if (!HAS(CHUNK_STATE)) {
-    kept_states(STARTS, b, number / ENDS_TILES, h);
-    if (number % ENDS_TILES == 0) return;
-    ended x;
-    get_end(ENDS, number - 1, SPANS, number - 1, b, x);
-    join(a, h, v, x);
-    return;
-  }
-  get_states(a, CHUNK_STATE, b, number / 2, h);
-  if (number % 2 == 0) return;
-  pieces x = {};
-  load_tile(a, b, t - TILE, x);
-  stage_tile(a, b, t - TILE, x, true, m);
-  __syncthreads();
-  for (int i = 0; i < CHUNKS; i++) {
-    keep_states(AHEAD, b, CHUNK_AHEAD(part, i), h);
-    run_ahead(a, in_chunk(at, i), v, m, i, h);
-  }
-  __syncthreads();
-}
-
-inline void take_ahead(const args &a, const block_at &b, i64 part, tile &m) {
-  float4 h[CHUNKS * OWN];
-  for (int i = 0; i < CHUNKS * OWN; i++)
-    h[i] = ((const float4 *)AHEAD)[IN_PART(b, CHUNK_AHEAD(part, i / OWN), i % OWN)];
-  for (int i = 0; i < CHUNKS * OWN; i++) m.kept[i / OWN][i % OWN][threadIdx.x] = h[i];
-}
-
-inline void keep_chunk(tile &m, int chunk, const float (&h)[OWN][4]) {
-  for (int q = 0; q < OWN; q++) m.kept[chunk][q][threadIdx.x] = make_float4(h[q][0], h[q][1], h[q][2], h[q][3]);
-}
-
 /* What the way back needs of a chunk's steps */
 struct history {
   float h[CHUNK][OWN][4], abar[CHUNK][OWN][4];
@@ -125,10 +69,6 @@ inline void run_step(const places &at, const constants &v, const tile &m, int i,
       h[q][j] = abar[q][j] * (reset ? 0.0f : h[q][j]) + du * bt[j];
     }
   }
-}
-
-inline void take_kept(const tile &m, int chunk, float (&h)[OWN][4]) {
-  for (int q = 0; q < OWN; q++) take(h[q], (const float *)&m.kept[chunk][q][threadIdx.x]);
 }
 
 /* The chunk again */
@@ -322,22 +262,14 @@ inline u32 take_ticket(const args &a, tile &m) {
 /* ---- the kernel ---- */
 inline void backward_tile(const args &a, const places &at, const constants &v, i64 t, tile &m, float (&dh)[OWN][4],
                           time_sums &sum) {
-  float h[OWN][4] = {};
   pieces x = {};
   const block_at b = block_of(m);
-  const bool ahead = was_run(a, t);
   const int count = (int)min((i64)TILE, LENGTH - t), whole = count / CHUNK, rest = count % CHUNK;
-  load_tile(a, b, t, x); /* under way while the state is found */
-  if (ahead)
-    take_ahead(a, b, m.part, m);
-  else if (NEEDS_H)
-    find_state(a, b, at, v, m.part, t, m, h);
+  load_tile(a, b, t, x); /* under way while states are taken */
+  const bool all = take_states(a, b, at, v, m.part, t, m);
   stage_tile(a, b, t, x, false, m);
   __syncthreads();
-  for (int i = 0, starts = whole + (rest > 0); i < starts && !ahead; i++) {
-    keep_chunk(m, i, h);
-    if (NEEDS_H && i + 1 < starts) run_ahead(a, in_chunk(at, i), v, m, i, h);
-  }
+  if (!all) find_others(a, at, v, whole + (rest > 0), m);
   if (rest > 0) run_back_rest(a, b, in_chunk(at, whole), v, m, whole, rest, dh, sum);
 #pragma unroll 1
   for (int i = whole - 1; i >= 0; i--) {

@@ -75,20 +75,25 @@ typedef float kept_coefficient;
 struct coefficients {
   __align__(16) kept_coefficient at[TWISTS][TILE * PAD + SKEW];
 };
-inline void set_coefficient(coefficients &to, int step, int n, float v) {
-  for (int x = 0; x < TWISTS; x++) {
-    kept_coefficient &at = to.at[x][step * PAD + (n ^ x)];
+inline kept_coefficient as_kept(float v) {
 #if HALF_COEFFICIENTS
-    at = (u16)(HALF_COEFFICIENTS == BF16 ? f32_to_bf16(v) : f32_to_f16(v));
+  return (u16)(HALF_COEFFICIENTS == BF16 ? f32_to_bf16(v) : f32_to_f16(v));
 #else
-    at = v;
+  return v;
 #endif
+}
+/* COUNT steps of a state */
+template <int COUNT>
+inline void set_steps(coefficients &to, int step, int n, const float (&v)[COUNT]) {
+  for (int x = 0; x < TWISTS; x++) {
+    kept_coefficient *at = to.at[x] + pinned(step * PAD + (n ^ x));
+    for (int e = 0; e < COUNT; e++) at[e * PAD] = as_kept(v[e]);
   }
 }
 /* 8 states of a step */
 inline void set_states(coefficients &to, int step, int n, const float (&v)[8]) {
 #if HALF_COEFFICIENTS
-  for (int e = 0; e < 8; e++) set_coefficient(to, step, n + e, v[e]);
+  for (int e = 0; e < 8; e++) to.at[0][step * PAD + n + e] = as_kept(v[e]);
 #else
   for (int x = 0; x < TWISTS; x++)
     for (int e = 0; e < 8; e += 4)
@@ -105,21 +110,26 @@ inline void stage_coefficients(const args &a, const block_at &b, i64 t, const co
   coefficients &to = at.is_c ? *to_c : *to_b;
   float r[8];
   unpack(r, words, COEFFICIENT);
-  if (STATES_DENSE) set_states(to, at.step, at.n, r);
-  for (int e = 0; e < 8 && !STATES_DENSE; e++) set_coefficient(to, at.step + e, at.n, r[e]);
+  if (STATES_DENSE)
+    set_states(to, at.step, at.n, r);
+  else
+    set_steps(to, at.step, at.n, r);
 #else
   for (int i = MEMBER; i < TILE * PAD; i += THREADS_EACH) {
     const int n = i % PAD, step = i / PAD;
     const bool there = n < STATES && t + step < LENGTH;
-    if (has_b) set_coefficient(*to_b, step, n, there ? GET(B, group_offset(a, B, b, n, t + step)) : 0.0f);
-    if (has_c) set_coefficient(*to_c, step, n, there ? GET(C, group_offset(a, C, b, n, t + step)) : 0.0f);
+    const float of_b[1] = {has_b && there ? GET(B, group_offset(a, B, b, n, t + step)) : 0.0f};
+    const float of_c[1] = {has_c && there ? GET(C, group_offset(a, C, b, n, t + step)) : 0.0f};
+    if (has_b) set_steps(*to_b, step, n, of_b);
+    if (has_c) set_steps(*to_c, step, n, of_c);
   }
 #endif
 }
 
 /* B or C of the thread's states, in its order */
-inline void take_coefficients(float (&v)[4], const coefficients &from, const block_at &b, int step) {
-  const kept_coefficient *at = &from.at[b.twist][step * PAD + 4 * b.k];
+#define FIRST_COEFFICIENT(b) ((b).twist * (TILE * PAD + SKEW) + 4 * (b).k)
+inline void take_coefficients(float (&v)[4], const coefficients &from, int first, int step) {
+  const kept_coefficient *at = &from.at[0][first + step * PAD];
 #if HALF_COEFFICIENTS
   const uint2 x = *(const uint2 *)at;
   const u32 bits[4] = {x.x & 0xffff, x.x >> 16, x.y & 0xffff, x.y >> 16};

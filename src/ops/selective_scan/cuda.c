@@ -13,7 +13,8 @@ enum { CHUNK_STATE = AMBI_SCAN_CHUNK_STATE };
 extern const char selective_scan_cu[], selective_scan_common_cu[], selective_scan_tiles_cu[];
 extern const char selective_scan_coefficients_cu[], selective_scan_ends_cu[], selective_scan_outputs_cu[];
 extern const char selective_scan_forward_cu[], selective_scan_ring_cu[];
-extern const char selective_scan_tile_back_cu[], selective_scan_backward_cu[], selective_scan_parts_cu[];
+extern const char selective_scan_tile_back_cu[], selective_scan_before_cu[], selective_scan_backward_cu[];
+extern const char selective_scan_parts_cu[];
 
 /* NAME: so many reals of workspace, or none */
 static void reals(cuda_plan *k, const char *name, bool wanted, int64_t count) {
@@ -112,22 +113,24 @@ static void plan_general(cuda_plan *k) {
 /* ---- tiles.cu, forward.cu: four states a thread ---- */
 enum { ROWS = 32, TILE = 32 }; /* channels and steps of a tile */
 
-/* Slots of (B, D, L), forward and backward, that a problem has: f of each */
-static bool every_slot(const problem *p, bool (*f)(const problem *, int)) {
+/* Slots of (B, D, L), forward and backward, that a problem has: f of each, added up */
+static int64_t sum_slots(const problem *p, int64_t (*f)(const problem *, int)) {
   static const int slots[] = {AMBI_SCAN_U, AMBI_SCAN_DELTA, AMBI_SCAN_Z, AMBI_SCAN_Y};
+  int64_t sum = 0;
   for (int i = 0; i < 8; i++) {
     const int s = i < 4 ? slots[i] : GRAD(slots[i - 4]);
-    if ((reads_slot(p, s) || writes_slot(p, s)) && !f(p, s)) return false;
+    if (reads_slot(p, s) || writes_slot(p, s)) sum += f(p, s);
   }
-  return true;
+  return sum;
 }
-static bool step_dense(const problem *p, int s) { return scan(p)->stride[s].l == 1 || scan(p)->length == 1; }
-static bool channel_dense(const problem *p, int s) { return scan(p)->stride[s].d == 1 || scan(p)->channels == 1; }
-static bool like_u(const problem *p, int s) {
-  return memcmp(&scan(p)->stride[s], &scan(p)->stride[AMBI_SCAN_U], sizeof(scan_strides)) == 0;
+static int64_t step_apart(const problem *p, int s) { return scan(p)->stride[s].l != 1 && scan(p)->length != 1; }
+static int64_t channel_apart(const problem *p, int s) { return scan(p)->stride[s].d != 1 && scan(p)->channels != 1; }
+static int64_t unlike_u(const problem *p, int s) {
+  return memcmp(&scan(p)->stride[s], &scan(p)->stride[AMBI_SCAN_U], sizeof(scan_strides)) != 0;
 }
-static bool steps_dense(const problem *p) { return every_slot(p, step_dense); }
-static bool channels_dense(const problem *p) { return every_slot(p, channel_dense); }
+static int64_t element_bytes(const problem *p, int s) { return (int64_t)dtype_bytes(p->t[s].dtype); }
+static bool steps_dense(const problem *p) { return sum_slots(p, step_apart) == 0; }
+static bool channels_dense(const problem *p) { return sum_slots(p, channel_apart) == 0; }
 
 /* Backward: a thread has two channels, and its tile of shared memory is as tile_back.cu declares it. */
 enum { OWN_BACK = 2, CHUNK_BACK = 8 };
@@ -154,6 +157,15 @@ static int64_t shared_ends(int64_t lanes, int64_t own, bool back, bool h, bool d
   const int64_t steps = rows * (TILE + 2) * 8 + 2 * rows * 4 + TILE, dp = (dh ? rows : 1) * (TILE + 2) * 4;
   const int64_t coefficients = (h && dh ? 2 : 1) * orders * (TILE * 4 * lanes + (back ? skew(lanes) : 4)) * 4;
   return steps + coefficients + ceil_div(dp, 16) * 16;
+}
+
+/* H, DH: which of them scan_ends finds, in one segment if WHOLE, with h after every so many STEPS */
+static void say_ends(cuda_plan *k, bool h, bool dh, bool whole, int64_t steps, int64_t shared) {
+  cuda_fix(k, "ENDS_OF_H", h);
+  cuda_fix(k, "ENDS_OF_DH", dh);
+  cuda_fix(k, "ENDS_WHOLE", whole);
+  cuda_fix(k, "ENDS_STEPS", steps);
+  cuda_fix(k, "ENDS_BYTES", shared);
 }
 
 static bool can_tile(const cuda_plan *k) {
@@ -233,7 +245,7 @@ static void say_tiles(cuda_plan *k, int64_t lanes, int64_t own, int64_t ring) {
   cuda_fix(k, "LANES_EACH", lanes);
   cuda_fix(k, "CHANNELS_EACH", own);
   cuda_fix(k, "HALF_COEFFICIENTS", half_coefficients(k->p, own));
-  cuda_fix(k, "ALIKE", reads_slot(k->p, AMBI_SCAN_U) && every_slot(k->p, like_u));
+  cuda_fix(k, "ALIKE", reads_slot(k->p, AMBI_SCAN_U) && sum_slots(k->p, unlike_u) == 0);
   cuda_fix(k, "STREAMS", !ring); /* in the ring it was not tried */
   cuda_fix(k, "CHANNEL_DENSE", !steps_dense(k->p));
   cuda_fix(k, "STEPS_DENSE", by_steps(scan(k->p)));
@@ -290,42 +302,54 @@ static void plan_forward(cuda_plan *k) {
   cuda_part(k, selective_scan_outputs_cu);
   k->last = selective_scan_forward_cu;
   split_channels(k, own * ROWS);
-  cuda_fix(k, "ENDS_OF_H", 1);
-  cuda_fix(k, "ENDS_OF_DH", 0);
-  cuda_fix(k, "ENDS_BYTES", shared);
   cuda_number(k, "PART_TILES", each);
   cuda_number(k, "ENDS_TILES", parts > 1 ? each / in_part : 1);
+  say_ends(k, true, false, false, TILE, shared);
   reals(k, "STARTS", parts > 1, 4 * threads);
   reals(k, "ENDS", parts > 1, 4 * segments * threads);
-  reals(k, "SPANS", parts > 1, segments * threads);
+  reals(k, "SPANS", parts > 1, segments * threads / lanes);
   if (parts > 1) cuda_launch(k, "scan_ends", blocks, segments, (int)(32 * lanes), 1, shared);
   cuda_launch(k, "scan_forward", blocks, parts, (int)(32 * lanes), 1, 0);
 }
 
-/* Before scan_backward: the state before each tile (STARTS, ENDS, SPANS; or, where forward left every other one,
+/* Whether blocks keep a large GPU busy to the end, if each runs through time by itself */
+static bool fill_evenly(int64_t blocks) {
+  enum { PLACES = 132 };
+  return 10 * blocks >= 9 * PLACES * ceil_div(blocks, PLACES) && 10 * blocks >= 9 * 2 * PLACES;
+}
+
+/* Whether scan_ends is to find the state before each chunk, not only before each tile: that spares backward a tenth of
+ * its work, if these states take no more memory than the tensors of (B, D, L) do. */
+static bool may_find_chunks(const problem *p, int64_t lanes) {
+  return 4 * lanes * (int64_t)real_bytes(p) <= CHUNK_BACK * sum_slots(p, element_bytes);
+}
+
+/* Before scan_backward: states before tiles or chunks (STARTS, ENDS, SPANS; or, where forward left every other tile's,
  * AHEAD), and dh after each of PARTS parts of time, found here or handed from block to block of a chain */
 static void plan_ends(cuda_plan *k, int64_t blocks, int64_t lanes, int64_t part_tiles, bool chained) {
   const scan_recipe *r = scan(k->p);
   const int64_t each = OWN_BACK * blocks * 32 * lanes, tiles = ceil_div(r->length, TILE);
-  const int64_t parts = ceil_div(tiles, part_tiles), segment = part_tiles % 8 == 0 || chained ? 8 : 2;
-  const int64_t segments = ceil_div(tiles, segment);
+  const int64_t parts = ceil_div(tiles, part_tiles);
   const bool h = r->needs_h && !reads_slot(k->p, CHUNK_STATE), dh = parts > 1 && !chained;
+  const bool even = pieces_even(k->p, lanes), whole = h && !dh && even && fill_evenly(blocks);
+  const bool joins = dh || (h && !whole);
+  const int64_t segment = whole ? tiles : part_tiles % 8 == 0 || chained ? 8 : 2, segments = ceil_div(tiles, segment);
+  const int64_t steps = h && even && may_find_chunks(k->p, lanes) ? CHUNK_BACK : TILE;
+  const int64_t ends = tiles * (TILE / steps) + 1;
   const int64_t shared = shared_ends(lanes, OWN_BACK, true, h, dh);
-  cuda_fix(k, "ENDS_OF_H", h);
-  cuda_fix(k, "ENDS_OF_DH", dh);
-  cuda_fix(k, "ENDS_BYTES", shared);
-  cuda_fix(k, "ENDS_TILES", segment); /* 8 or 2: divides without dividing */
+  say_ends(k, h, dh, whole, steps, shared);
+  (whole ? cuda_number : cuda_fix)(k, "ENDS_TILES", segment); /* 8 or 2: divides without dividing */
   cuda_number(k, "CHAINED", chained);
   cuda_workspace(k, "DONE", chained ? (uint64_t)(blocks + 1) * sizeof(int) : 0);
   reals(k, "CROSSING", chained, 4 * each);
   reals(k, "AHEAD", r->needs_h && !h, 4 * parts * (TILE / CHUNK_BACK) * each);
-  reals(k, "STARTS", h, 4 * segments * each);
-  reals(k, "ENDS", h, 4 * tiles * each);
-  reals(k, "SPANS", h || dh, tiles * each);
+  reals(k, "STARTS", h && !whole, 4 * segments * each);
+  reals(k, "ENDS", h, 4 * ends * each);
+  reals(k, "SPANS", joins, ends * each / lanes);
   reals(k, "STARTS_BACK", dh, 4 * parts * each);
   reals(k, "ENDS_BACK", dh, 4 * segments * each);
   if (h || dh) cuda_launch(k, "scan_ends", blocks, segments, (int)(32 * lanes), 1, shared);
-  if (h || dh || chained) cuda_launch(k, "scan_fold", blocks, h && dh ? 2 : 1, (int)(32 * lanes), 1, 0);
+  if (joins || chained) cuda_launch(k, "scan_fold", blocks, h && dh ? 2 : 1, (int)(32 * lanes), 1, 0);
 }
 
 /* Sums over the blocks of a group, and over parts and batches: in one launch, as each alone is over in no time */
@@ -345,6 +369,7 @@ static void plan_backward(cuda_plan *k) {
   say_tiles(k, lanes, OWN_BACK, 0);
   cuda_fix(k, "GAP", gap);
   cuda_part(k, selective_scan_tile_back_cu);
+  cuda_part(k, selective_scan_before_cu);
   k->last = selective_scan_backward_cu;
   k->more = selective_scan_parts_cu;
   const int64_t blocks = split_channels(k, ROWS * OWN_BACK).blocks, chain = tiles_in_chain(r, blocks);

@@ -4,7 +4,7 @@
  *   cuda.cu       any number of states, any strides, dtypes and options: below
  *   tiles.cu      few states, f32 arithmetic: tiles of channels and steps in shared memory, for
  *   forward.cu    .. four states in the registers of each thread, time in parts where there are few channels
- *   backward.cu   .. the same from the last step to the first
+ *   backward.cu   .. the same from the last step to the first; before.cu: the states it begins with
  *   parts.cu      .. what backward.cu needs before and leaves to add up after
  *
  * A thread takes one channel of one batch through time, in chunks of STEPS; inside a chunk one state after another, so

@@ -6,9 +6,14 @@
  * SPANS: the sum of d, over which a state decays by exp(A sum d); infinite where the state was forgotten on the way.
  * Forward: each part joins the segments before it. Backward: scan_fold of parts.cu joins them.
  *
- * ENDS: (segments, blocks, threads, OWN); backward: (tiles, ..), after each of a segment's tiles, like SPANS.
+ * Where blocks are many, backward has one segment (ENDS_WHOLE), which begins with h0: its states are what they are.
+ *
+ * ENDS: (segments, blocks, OWN, threads, 4), like SPANS: (.., blocks, ROWS). Backward: (1 + length / ENDS_STEPS, ..),
+ * element i before step i ENDS_STEPS.
  * STARTS: h0, which the last part may overwrite with h_last; backward: the state before each segment.              */
-#define IN_PART(b, part, q) ((((i64)(part)*gridDim.x + (b).number) * THREADS_EACH + threadIdx.x) * OWN + (q))
+#define SEGMENT              (ENDS_TILES * TILE) /* its steps */
+#define ALL_IN_PART(b, part) (((i64)(part)*gridDim.x + (b).number) * OWN * THREADS_EACH)
+#define IN_PART(b, part, q)  (ALL_IN_PART(b, part) + (q)*THREADS_EACH + threadIdx.x)
 
 inline void keep_states(char *at, const block_at &b, i64 part, const float (&h)[OWN][4]) {
   for (int q = 0; q < OWN; q++) ((float4 *)at)[IN_PART(b, part, q)] = make_float4(h[q][0], h[q][1], h[q][2], h[q][3]);
@@ -17,11 +22,22 @@ inline void kept_states(const char *at, const block_at &b, i64 part, float (&h)[
   for (int q = 0; q < OWN; q++) take(h[q], (const float *)at + 4 * IN_PART(b, part, q));
 }
 
+#define SPAN_AT(spans, b, at, q) (((float *)(spans))[((i64)(at)*gridDim.x + (b).number) * ROWS + ROW_OF(b, q)])
+
 /* A segment's end and span; AT_ONCE of them are under way together */
 enum { AT_ONCE = 8 };
 inline void get_end(const char *ends, i64 end_at, const char *spans, i64 span_at, const block_at &b, ended &to) {
   kept_states(ends, b, end_at, to.end);
-  for (int q = 0; q < OWN; q++) to.span[q] = ((const float *)spans)[IN_PART(b, span_at, q)];
+  for (int q = 0; q < OWN; q++) to.span[q] = SPAN_AT(spans, b, span_at, q);
+}
+
+/* Steps after the last: d = 0 */
+inline void clear_steps(int left, steps &to) {
+  for (int i = 0; i < EACH; i++) {
+    const piece p = piece_of(i);
+    for (int e = 0; e < PIECE; e++)
+      if (HAS_PIECE(i) && PIECE_STEP(p, e) >= left) to.at[PIECE_ROW(p, e)][PIECE_STEP(p, e)] = make_float2(0, 0);
+  }
 }
 
 /* d and d u of a tile */
@@ -32,9 +48,10 @@ inline void stage_steps(const args &a, const block_at &b, i64 t, const slot_piec
     const piece p = piece_of(i);
     float d[PIECE], du[PIECE];
     if (!HAS_PIECE(i)) continue;
-    get_steps(a, b, t, deltas, us, i, to.bias, d, du);
+    get_steps(a, deltas, us, i, to.bias, d, du);
     for (int e = 0; e < PIECE; e++) to.at[PIECE_ROW(p, e)][PIECE_STEP(p, e)] = make_float2(d[e], du[e]);
   }
+  if (t + TILE > LENGTH) clear_steps((int)(LENGTH - t), to);
   stage_resets(a, b, t, to.reset);
 }
 
@@ -83,18 +100,32 @@ struct both_ends {
   float h[OWN][4], product[OWN][4], dh[OWN][4], span[OWN];
   bool forgotten;
 };
-inline void run_ends(const args &a, const block_at &b, const constants &v, const ends_tile &m, both_ends &x) {
+
+/* Where the thread's channels and states are in a tile */
+struct ends_places {
+  int row[OWN], coefficients;
+};
+inline ends_places find_ends_places(const block_at &b) {
+  ends_places to;
+  for (int q = 0; q < OWN; q++) to.row[q] = pinned(ROW_OF(b, q) * (TILE + 2));
+  to.coefficients = pinned(FIRST_COEFFICIENT(b));
+  return to;
+}
+
+/* ENDS_STEPS steps of a tile from `first` on */
+inline void run_ends(const args &a, const ends_places &at, const constants &v, const ends_tile &m, int first,
+                     both_ends &x) {
   float sum[OWN] = {};
 #pragma unroll 8
-  for (int i = 0; i < TILE; i++) {
+  for (int i = first; i < first + ENDS_STEPS; i++) {
     const bool reset = HAS(SEQ_IDX) && m.in.reset[i];
     float bt[4] = {}, ct[4] = {};
-    if (OF_H) take_coefficients(bt, m.k[0], b, i);
-    if (OF_DH) take_coefficients(ct, m.k[OF_H], b, i);
+    if (OF_H) take_coefficients(bt, m.k[0], at.coefficients, i);
+    if (OF_DH) take_coefficients(ct, m.k[OF_H], at.coefficients, i);
     if (reset) x.forgotten = true;
     for (int q = 0; q < OWN; q++) {
-      const float2 s = m.in.at[ROW_OF(b, q)][i];
-      const float dp = OF_DH ? m.dp[ROW_OF(b, q)][i] : 0.0f;
+      const float2 s = m.in.at[0][at.row[q] + i];
+      const float dp = OF_DH ? m.dp[0][at.row[q] + i] : 0.0f;
       if (OF_H) step_ahead(x.h[q], v, q, s.x, s.y, bt, reset);
       for (int j = 0; j < 4 && OF_DH && !x.forgotten; j++) {
         x.product[q][j] *= fast_pow2(s.x * v.a2[q][j]);
@@ -107,10 +138,10 @@ inline void run_ends(const args &a, const block_at &b, const constants &v, const
 }
 
 inline void keep_ends(const args &a, const block_at &b, i64 t, bool last, const both_ends &x) {
-  const i64 at = BACKWARD ? t / TILE : blockIdx.y;
+  const i64 at = BACKWARD ? t / ENDS_STEPS + 1 : blockIdx.y;
   if (OF_H ? !BACKWARD && !last : !last) return;
   if (OF_H) keep_states(ENDS, b, at, x.h);
-  for (int q = 0; q < OWN; q++) ((float *)SPANS)[IN_PART(b, at, q)] = x.span[q];
+  for (int q = 0; q < OWN && b.k == 0 && !ENDS_WHOLE; q++) SPAN_AT(SPANS, b, at, q) = x.span[q];
 #if ENDS_OF_DH
   if (last) keep_states(ENDS_BACK, b, blockIdx.y, x.dh);
 #endif
@@ -122,13 +153,15 @@ KERNEL(scan_ends, THREADS_EACH, (OF_DH ? 384 : OWN > 1 ? 512 : 1024) / THREADS_E
   const block_at b = find_block(a, blockIdx.x);
   const constants v = get_constants(a, b);
   const i64 first = (i64)blockIdx.y * ENDS_TILES * TILE, end = min(LENGTH, first + ENDS_TILES * TILE);
+  const ends_places at = find_ends_places(b);
   both_ends x = {};
   for (int i = 0; i < OWN * 4; i++) x.product[i / 4][i % 4] = 1;
   ends_pieces in = {};
   if (OF_H && blockIdx.y == 0) {
     float h0[OWN][4];
     get_states(a, H0, b, 0, h0);
-    keep_states(STARTS, b, 0, h0);
+    keep_states(ENDS_WHOLE ? ENDS : STARTS, b, 0, h0);
+    for (int i = 0; i < OWN * 4 && ENDS_WHOLE; i++) x.h[i / 4][i % 4] = h0[i / 4][i % 4];
   }
   load_rows(a, b, m.in);
   load_tile(a, b, first, in);
@@ -137,8 +170,11 @@ KERNEL(scan_ends, THREADS_EACH, (OF_DH ? 384 : OWN > 1 ? 512 : 1024) / THREADS_E
     __syncthreads();
     const i64 next = t + TILE;
     if (next < end) load_tile(a, b, next, in);
-    run_ends(a, b, v, m, x);
-    keep_ends(a, b, t, next >= end, x);
+#pragma unroll(OF_DH ? 1 : TILE / ENDS_STEPS)
+    for (int i = 0; i < TILE; i += ENDS_STEPS) {
+      run_ends(a, at, v, m, i, x);
+      keep_ends(a, b, t + i, next >= end && i + ENDS_STEPS == TILE, x);
+    }
     __syncthreads();
   }
 }

@@ -41,8 +41,8 @@ inline void run_steps(const block_at &b, const constants &v, const tile &m, int 
 #pragma unroll
   for (int i = 0; i < GROUP_STEPS; i++) {
     float bt[4], ct[4];
-    take_coefficients(bt, m.b, b, t + i);
-    take_coefficients(ct, m.c, b, t + i);
+    take_coefficients(bt, m.b, FIRST_COEFFICIENT(b), t + i);
+    take_coefficients(ct, m.c, FIRST_COEFFICIENT(b), t + i);
 #pragma unroll
     for (int q = 0; q < OWN; q++) {
       if (i % 2 == 0) x[q] = *(const float4 *)&m.in.at[ROW_OF(b, q)][t + i];

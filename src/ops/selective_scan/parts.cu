@@ -2,7 +2,7 @@
 
 /* ---- before ---- */
 #define SEGMENTS_OF(tiles)  (((tiles) + ENDS_TILES - 1) / ENDS_TILES)
-#define LAST_TILE(s, tiles) (min(((s) + 1) * ENDS_TILES, (tiles)) - 1)
+#define LAST_END(s, tiles)  (min(((s) + 1) * ENDS_TILES, (tiles)) * (TILE / ENDS_STEPS))
 
 /* The state before each segment but the first */
 inline void fold_ahead(const args &a, const block_at &b, const constants &v) {
@@ -13,7 +13,7 @@ inline void fold_ahead(const args &a, const block_at &b, const constants &v) {
     ended x[AT_ONCE];
 #pragma unroll
     for (int k = 0; k < AT_ONCE; k++) {
-      const i64 at = LAST_TILE(min(s + k, last), tiles);
+      const i64 at = LAST_END(min(s + k, last), tiles);
       get_end(ENDS, at, SPANS, at, b, x[k]);
     }
 #pragma unroll
@@ -36,7 +36,7 @@ inline void fold_back(const args &a, const block_at &b, const constants &v) {
 #pragma unroll
     for (int k = 0; k < AT_ONCE; k++) {
       const i64 at = max(s - k, 0ll);
-      get_end(ENDS_BACK, at, SPANS, LAST_TILE(at, tiles), b, x[k]);
+      get_end(ENDS_BACK, at, SPANS, LAST_END(at, tiles), b, x[k]);
     }
 #pragma unroll
     for (int k = 0; k < AT_ONCE; k++) {

@@ -66,7 +66,9 @@ inline void stage(const args &a, const block_at &b, i64 t, tile &m) {
   const pieces &x = m.next[MEMBER];
   const piece p = piece_of(0);
   float d[PIECE], du[PIECE];
-  get_steps(a, b, t, x.delta, x.u, 0, m.bias, d, du);
+  get_steps(a, x.delta, x.u, 0, m.bias, d, du);
+  for (int e = 0, left = (int)min(LENGTH - t, (i64)TILE); e < PIECE; e++)
+    if (PIECE_STEP(p, e) >= left) d[e] = du[e] = 0;
   m.out[MEMBER].u = x.u, m.out[MEMBER].z = x.z;
 #if CHANNEL_DENSE
   for (int e = 0; e < PIECE; e++) m.d[p.row + e][p.step] = d[e], m.du[p.row + e][p.step] = du[e];
@@ -90,7 +92,7 @@ inline void run_apart(const block_at &b, const constants &v, const tile &m, floa
   for (int i = 0; i < TILE; i++) {
     const bool reset = HAS(SEQ_IDX) && m.reset[i];
     float bt[4];
-    take_coefficients(bt, m.b, b, i);
+    take_coefficients(bt, m.b, FIRST_COEFFICIENT(b), i);
     if (i % 4 == 0) take_steps(d, m.d, b, i), take_steps(du, m.du, b, i);
 #pragma unroll
     for (int q = 0; q < OWN; q++) {
@@ -108,8 +110,8 @@ inline void run_steps(const block_at &b, const constants &v, const tile &m, cons
 #pragma unroll
   for (int i = 0; i < TILE; i++) {
     float bt[4], ct[4];
-    take_coefficients(bt, m.b, b, i);
-    take_coefficients(ct, m.c, b, i);
+    take_coefficients(bt, m.b, FIRST_COEFFICIENT(b), i);
+    take_coefficients(ct, m.c, FIRST_COEFFICIENT(b), i);
     if (i % 4 == 0) take_steps(du, m.du, b, i);
     if (i % 4 == 0 && ZOH) take_steps(d, m.d, b, i);
 #pragma unroll

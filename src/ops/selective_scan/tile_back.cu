@@ -53,20 +53,15 @@ inline void touch_tile(const args &a, const block_at &b, i64 t) {
   touch_slot(a, DELTA, b, t), touch_slot(a, U, b, t), touch_slot(a, Z, b, t), touch_slot(a, DY, b, t);
 }
 
-/* .. and the state before the tile of step t, where scan_ends has left it */
+/* .. and the states of the tile of step t, where scan_ends has left them */
 inline void touch_state(const args &a, const block_at &b, i64 t) {
-  const i64 number = t / TILE;
   if (!NEEDS_H || HAS(CHUNK_STATE)) return;
-  touch((const float4 *)STARTS + IN_PART(b, number / ENDS_TILES, 0));
-  if (number % ENDS_TILES == 0) return;
-  touch((const float4 *)ENDS + IN_PART(b, number - 1, 0));
-  touch((const float *)SPANS + IN_PART(b, number - 1, 0));
-}
-
-/* d of a step, 0 beyond the last */
-inline float step_size(const args &a, float delta, bool there) {
-  const float d = SOFTPLUS ? fast_softplus(delta) : delta;
-  return there ? d : 0.0f;
+  if (!ENDS_WHOLE) touch((const float4 *)STARTS + ALL_IN_PART(b, t / SEGMENT) + OWN * threadIdx.x);
+#pragma unroll
+  for (int i = 0; i < TILE / ENDS_STEPS; i++) {
+    touch((const float4 *)ENDS + ALL_IN_PART(b, t / ENDS_STEPS + i) + OWN * threadIdx.x);
+    if (!ENDS_WHOLE) touch(&SPAN_AT(SPANS, b, t / ENDS_STEPS + i, 0));
+  }
 }
 
 /* (d, u, dp, dy silu'(z)) of one element */
@@ -94,12 +89,11 @@ inline void stage_tile(const args &a, const block_at &b, i64 t, const pieces &x,
 #pragma unroll
   for (int i = 0; i < EACH; i++) {
     const piece p = piece_of(i);
-    const int left = (int)min(piece_left(a, b, p, t), 8ll);
     float d[8], u[8], z[8], dy[8];
     float4 to[8];
     get_piece(a, x.delta, i, d), get_piece(a, x.u, i, u), get_piece(a, x.z, i, z), get_piece(a, x.dy, i, dy);
-    for (int e = 0; e < 8; e++) d[e] += m.bias[PIECE_ROW(p, e)];
-    for (int e = 0; e < 8; e++) to[e] = step_of(a, step_size(a, d[e], e < left), u[e], dy[e], z[e]);
+    find_steps(a, p, m.bias, d);
+    for (int e = 0; e < 8; e++) to[e] = step_of(a, d[e], u[e], dy[e], z[e]);
     for (int e = 0; e < 8; e++) {
       float4 &at = m.at[PIECE_ROW(p, e)][PLACE(PIECE_STEP(p, e))];
       if (states_only)
@@ -164,17 +158,11 @@ inline void store_tile(const args &a, const block_at &b, i64 t, const tile &m) {
 struct places {
   int row[OWN], mine[LEFT], coefficients, sums;
 };
-inline int pinned(int x) {
-#ifndef AMBI_EMULATED
-  asm volatile("" : "+r"(x));
-#endif
-  return x;
-}
 inline places find_places(const block_at &b) {
   places to;
   for (int q = 0; q < OWN; q++) to.row[q] = pinned(ROW_OF(b, q) * ROW * 16);
   for (int l = 0; l < LEFT; l++) to.mine[l] = pinned((MY_ROW(b, l) * ROW + MY_STEP(b, l)) * 16);
-  to.coefficients = pinned((b.twist * (TILE * PAD + SKEW) + 4 * b.k) * 4);
+  to.coefficients = pinned(FIRST_COEFFICIENT(b) * 4);
   to.sums = pinned((threadIdx.x / 32 * TILE * 2 * PAD + (WIDE > 4 && LANE_HAS(4) ? PAD : 0) + 4 * b.k + b.twist) * 4);
   return to;
 }

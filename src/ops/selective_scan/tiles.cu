@@ -40,12 +40,12 @@ inline float fast_rcp(float x) {
 }
 #endif
 
-/* max(x, 0) + log(1 + e), e = e^-|x|: as log1p_unit of math.h */
+/* max(x, 0) + log(1 + e), e = e^-|x|: as log1p_unit of math.h. The least float in place of 0 makes max one instruction. */
 inline float fast_softplus(float x) {
   const float e = fast_pow2(-fabsf(x) * LOG2_E), s = e * fast_rcp(1.0f + 0.5f * e), z = s * s;
   const float q = K(0.083333020356693089) +
                   z * (K(0.012506727263866939) + z * (K(0.0021876410389265104) + z * K(0.00054710910979057649)));
-  return v_max(x, 0.0f) + (s + s * z * q);
+  return v_max(x, K(1e-45)) + (s + s * z * q);
 }
 /* sigmoid(x) = 1 - e^-d, d = softplus(x); where that cancels, d q(d), right to 2^-23.6 */
 inline float sigmoid_of_softplus(float d) {
@@ -68,6 +68,14 @@ struct block_at {
   i64 piece;                /* in the ring: where its piece is, if slots are ALIKE, and that of B or C, at step 0 */
   const char *coefficients;
 };
+
+/* A place in a tile that stays in a register: the compiler would compute it anew at each use */
+inline int pinned(int x) {
+#ifndef AMBI_EMULATED
+  asm volatile("" : "+r"(x));
+#endif
+  return x;
+}
 
 #define ROW_OF(b, q) ((b).row + ((q) ^ (b).swap) * WIDE) /* its channel q */
 
@@ -219,17 +227,17 @@ inline void get_piece(const args &a, const slot_pieces<S> &from, int i, float (&
   if (HAS(S)) unpack(v, from.r[i], DTYPE(S));
 }
 
-/* d and d u of piece i; all of it is computed before any is written, so that no read waits for a write */
-inline void get_steps(const args &a, const block_at &b, i64 t, const slot_pieces<DELTA> &deltas,
-                      const slot_pieces<U> &us, int i, const float *bias, float (&d)[PIECE], float (&du)[PIECE]) {
-  const piece p = piece_of(i);
-  const int left = (int)min(piece_left(a, b, p, t), (i64)PIECE);
-  get_piece(a, deltas, i, d), get_piece(a, us, i, du);
+/* d = softplus(delta + bias) of a piece, given delta */
+inline void find_steps(const args &a, const piece &p, const float *bias, float (&d)[PIECE]) {
   for (int e = 0; e < PIECE; e++) d[e] += bias[PIECE_ROW(p, e)];
-  for (int e = 0; e < PIECE; e++) {
-    if (SOFTPLUS) d[e] = fast_softplus(d[e]);
-    if (e >= left) d[e] = 0;
-  }
+  for (int e = 0; e < PIECE && SOFTPLUS; e++) d[e] = fast_softplus(d[e]);
+}
+
+/* d and d u of piece i; all of it is computed before any is written, so that no read waits for a write */
+inline void get_steps(const args &a, const slot_pieces<DELTA> &deltas, const slot_pieces<U> &us, int i,
+                      const float *bias, float (&d)[PIECE], float (&du)[PIECE]) {
+  get_piece(a, deltas, i, d), get_piece(a, us, i, du);
+  find_steps(a, piece_of(i), bias, d);
   for (int e = 0; e < PIECE; e++) du[e] *= d[e];
 }
 
