@@ -20,6 +20,11 @@ static double draw_decay(rng *r, const ambi_op *op, double low, double high) {
   return case_attr(op, "a_log") != 0 ? t : -exp(t);
 }
 
+/* A step: positive, or what softplus makes one of, from 1/400 to 3 */
+static double draw_step(rng *r, const ambi_op *op, double low, double high) {
+  return case_attr(op, "softplus") != 0 ? rng_uniform(r, -6, 3) : rng_uniform(r, low, high);
+}
+
 static double draw_square(rng *r, const ambi_op *op, double low, double high) {
   double v = rng_normal(r);
   (void)op, (void)low;
@@ -76,10 +81,10 @@ static const distribution distributions[] = {
     {"unary", "x", draw_argument, 0, 0},
     {"gated", "g", draw_argument, 0, 0},
     {"selective_scan", "a", draw_decay, -7, 0.7},
-    {"selective_scan", "delta", draw_uniform, 0.2, 0.9},
+    {"selective_scan", "delta", draw_step, 0.2, 0.9},
     {"selective_scan", "delta_bias", draw_uniform, -0.15, 0.15}, /* delta + bias stays positive without softplus */
     {"ssd", "a", draw_decay, -7, 0.7},
-    {"ssd", "delta", draw_uniform, 0.2, 0.9},
+    {"ssd", "delta", draw_step, 0.2, 0.9},
     {"ssd", "delta_bias", draw_uniform, -0.15, 0.15},
     {"adamw", "m", draw_uniform, -0.1, 0.1},
     {"adamw", "v", draw_square, 0, 0.01},

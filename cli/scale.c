@@ -143,9 +143,9 @@ typedef struct {
 /* Everything but delta, its bias and A enters linearly (|silu z| <= silu |z| and |silu' z| <= 2 silu' |z|: gate). For
  * those three gradients one number, the largest, stands for all elements. ddelta_t = sum dh (A abar h + B u) has terms
  * of both signs; the second is |u| / d times what du is summed from, for each u, and the first is the difference, so
- * together at most |ddelta| + 2 |u| du width / d. Each step multiplies the state by exp(dA) and adds: 4 roundings.
- * After L of them a term carries at most 4 L; as they are independent, 24 sqrt(L) bounds them with a probability beyond
- * doubt (Higham and Mary 2019, lambda = 6). */
+ * together at most |ddelta| + 2 |u| du width / d; softplus multiplies that by its slope, which is below d. Each step
+ * multiplies the state by exp(dA) and adds: 4 roundings. After L of them a term carries at most 4 L; as they are
+ * independent, 24 sqrt(L) bounds them with a probability beyond doubt (Higham and Mary 2019, lambda = 6). */
 static void recurrence_magnitudes(const target *ref, trial *t, recurrence r) {
   uint32_t keep = AMBI_BIT(r.delta) | AMBI_BIT(r.a) | AMBI_BIT(r.delta_bias);
   absolute_magnitudes(ref, t, keep | AMBI_BIT(r.seq_idx));
@@ -156,6 +156,7 @@ static void recurrence_magnitudes(const target *ref, trial *t, recurrence r) {
   spread(t, AMBI_GRAD(r.a), largest(t->mag[AMBI_GRAD(r.a)], numel(t, r.a)));
   double d = INFINITY, u = largest(t->in[r.u], numel(t, r.u));
   for (int64_t i = 0; i < numel(t, r.delta); i++) d = fmin(d, t->in[r.delta][i] - 0.15);
+  if (case_attr(&t->op, "softplus") != 0) d = 1;
   double ddelta = largest(t->mag[AMBI_GRAD(r.delta)], numel(t, r.delta)) +
                   2 * (double)r.width * u * largest(t->mag[AMBI_GRAD(r.u)], numel(t, r.u)) / d;
   spread(t, AMBI_GRAD(r.delta), ddelta);
