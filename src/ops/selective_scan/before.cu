@@ -1,7 +1,7 @@
 /* before.cu -- backward: the state before each chunk of a tile, in tile.kept.
  *
- * Each, or that before the first chunk, was found by scan_ends, from h0 on (ENDS_WHOLE) or from where its segment begins
- * and is joined with the state there. Or forward left chunk_state. The others are found by running ahead.          */
+ * Each, or only that before the first chunk, was found by scan_ends: from h0 on (ENDS_WHOLE), or from where its segment
+ * begins, and is joined with the state there. Or forward left chunk_state. The others are found by running ahead.  */
 
 /* h through a chunk; `at` is in that chunk, here and below */
 inline void run_ahead(const args &a, const places &at, const constants &v, const tile &m, int chunk,

@@ -40,7 +40,7 @@ inline float fast_rcp(float x) {
 }
 #endif
 
-/* max(x, 0) + log(1 + e), e = e^-|x|: as log1p_unit of math.h. The least float in place of 0 makes max one instruction. */
+/* max(x, 0) + log(1 + e), e = e^-|x|: as log1p_unit of math.h. With the least float for 0, max is one instruction. */
 inline float fast_softplus(float x) {
   const float e = fast_pow2(-fabsf(x) * LOG2_E), s = e * fast_rcp(1.0f + 0.5f * e), z = s * s;
   const float q = K(0.083333020356693089) +
