@@ -33,12 +33,11 @@ inline i64 coefficients_left(const args &a, i64 t) {
   return STATES_DENSE ? (steps > 0 ? states : 0) : states > 0 ? steps : 0;
 }
 inline void load_coefficients_of(const args &a, int s, const block_at &b, i64 t, bool whole, coefficient_words &to) {
-  const coefficient_piece at = my_coefficients();
-  const i64 steps = LENGTH - t - at.step, states = STATES - at.n, offset = group_offset(a, s, b, at.n, t + at.step);
-  const i64 left = STATES_DENSE ? (steps > 0 ? states : 0) : states > 0 ? steps : 0;
-  if (DTYPE(s) == COEFFICIENT) return load_words_of(to, AT(s) + offset * bytes_of(DTYPE(s)), whole, left);
+  const char *at = coefficients_at(a, s, b, t);
+  const i64 left = coefficients_left(a, t);
+  if (DTYPE(s) == COEFFICIENT) return load_words_of(to, at, whole, left);
   for (int e = 0; e < 8; e++)
-    to.w[e % (sizeof(to.w) / 4)] = __float_as_uint(e < left ? load(DTYPE(s), AT(s), offset + e) : 0.0f);
+    to.w[e % (sizeof(to.w) / 4)] = __float_as_uint(e < left ? load(DTYPE(s), at, e) : 0.0f);
 }
 /* The thread's of either, in the first tile, if they are of one dtype: so that threads of B and of C go one way */
 enum { HAS_B = HAS(B) && !CONSTANT_B, HAS_C = HAS(C) && !CONSTANT_C, HAS_BOTH = HAS_B && HAS_C && OF_B == OF_C };
