@@ -128,7 +128,7 @@ inline void stage_coefficients(const args &a, const block_at &b, i64 t, const co
 /* B or C of the thread's states, in its order */
 #define FIRST_COEFFICIENT(b) ((b).twist * (TILE * PAD + SKEW) + 4 * (b).k)
 inline void take_coefficients(float (&v)[4], const coefficients &from, int first, int step) {
-  const kept_coefficient *at = &from.at[0][first + step * PAD];
+  const kept_coefficient *at = (const kept_coefficient *)from.at + first + step * PAD;
 #if HALF_COEFFICIENTS
   const uint2 x = *(const uint2 *)at;
   const u32 bits[4] = {x.x & 0xffff, x.x >> 16, x.y & 0xffff, x.y >> 16};

@@ -312,16 +312,18 @@ static void plan_forward(cuda_plan *k) {
   cuda_launch(k, "scan_forward", blocks, parts, (int)(32 * lanes), 1, 0);
 }
 
-/* Whether blocks keep a large GPU busy to the end, if each runs through time by itself */
-static bool fill_evenly(int64_t blocks) {
+/* Whether blocks keep a large GPU busy to the end, if each runs through time by itself: 8 warps in each place */
+static bool fill_evenly(int64_t blocks, int64_t lanes) {
   enum { PLACES = 132 };
-  return 10 * blocks >= 9 * PLACES * ceil_div(blocks, PLACES) && 10 * blocks >= 9 * 2 * PLACES;
+  return 10 * blocks >= 9 * PLACES * ceil_div(blocks, PLACES) && 10 * blocks * lanes >= 9 * 8 * PLACES;
 }
 
 /* Whether scan_ends is to find the state before each chunk, not only before each tile: that spares backward a tenth of
- * its work, if these states take no more memory than the tensors of (B, D, L) do. */
-static bool may_find_chunks(const problem *p, int64_t lanes) {
-  return 4 * lanes * (int64_t)real_bytes(p) <= CHUNK_BACK * sum_slots(p, element_bytes);
+ * its work, if these states, of EACH threads' channels, take no more memory than the tensors of (B, D, L) do. */
+static bool may_find_chunks(const problem *p, int64_t each) {
+  const scan_recipe *r = scan(p);
+  const int64_t state = 4 * each * (int64_t)real_bytes(p);
+  return state <= CHUNK_BACK * r->batches * r->channels * sum_slots(p, element_bytes);
 }
 
 /* Before scan_backward: states before tiles or chunks (STARTS, ENDS, SPANS; or, where forward left every other tile's,
@@ -331,10 +333,10 @@ static void plan_ends(cuda_plan *k, int64_t blocks, int64_t lanes, int64_t part_
   const int64_t each = OWN_BACK * blocks * 32 * lanes, tiles = ceil_div(r->length, TILE);
   const int64_t parts = ceil_div(tiles, part_tiles);
   const bool h = r->needs_h && !reads_slot(k->p, CHUNK_STATE), dh = parts > 1 && !chained;
-  const bool even = pieces_even(k->p, lanes), whole = h && !dh && even && fill_evenly(blocks);
+  const bool even = pieces_even(k->p, lanes), whole = h && !dh && even && fill_evenly(blocks, lanes);
   const bool joins = dh || (h && !whole);
   const int64_t segment = whole ? tiles : part_tiles % 8 == 0 || chained ? 8 : 2, segments = ceil_div(tiles, segment);
-  const int64_t steps = h && even && may_find_chunks(k->p, lanes) ? CHUNK_BACK : TILE;
+  const int64_t steps = h && even && may_find_chunks(k->p, each) ? CHUNK_BACK : TILE;
   const int64_t ends = tiles * (TILE / steps) + 1;
   const int64_t shared = shared_ends(lanes, OWN_BACK, true, h, dh);
   say_ends(k, h, dh, whole, steps, shared);

@@ -124,8 +124,8 @@ inline void run_ends(const args &a, const ends_places &at, const constants &v, c
     if (OF_DH) take_coefficients(ct, m.k[OF_H], at.coefficients, i);
     if (reset) x.forgotten = true;
     for (int q = 0; q < OWN; q++) {
-      const float2 s = m.in.at[0][at.row[q] + i];
-      const float dp = OF_DH ? m.dp[0][at.row[q] + i] : 0.0f;
+      const float2 s = ((const float2 *)m.in.at)[at.row[q] + i];
+      const float dp = OF_DH ? ((const float *)m.dp)[at.row[q] + i] : 0.0f;
       if (OF_H) step_ahead(x.h[q], v, q, s.x, s.y, bt, reset);
       for (int j = 0; j < 4 && OF_DH && !x.forgotten; j++) {
         x.product[q][j] *= fast_pow2(s.x * v.a2[q][j]);

@@ -54,9 +54,9 @@ KERNEL(scan_fold, THREADS_EACH) {
     ((int *)DONE)[b.number] = 0;
     if (b.number == 0) ((int *)DONE)[gridDim.x] = 0; /* tickets taken */
   }
-  if (!OF_H && !OF_DH) return;
+  if ((!OF_H || ENDS_WHOLE) && !OF_DH) return;
   const constants v = get_constants(a, b);
-  if (OF_H && blockIdx.y == 0) fold_ahead(a, b, v);
+  if (OF_H && !ENDS_WHOLE && blockIdx.y == 0) fold_ahead(a, b, v);
   if (OF_DH && blockIdx.y == gridDim.y - 1) fold_back(a, b, v);
 }
 
