@@ -95,7 +95,7 @@ inline void stage_ends(const args &a, const block_at &b, i64 t, const ends_piece
   stage_coefficients(a, b, t, x.k, OF_H ? &m.k[0] : 0, OF_DH ? &m.k[OF_H] : 0);
 }
 
-/* What goes through a segment: h from 0; the product of abar, and dh before */
+/* What goes through a segment: h, from 0 or h0; the product of abar, and dh before */
 struct both_ends {
   float h[OWN][4], product[OWN][4], dh[OWN][4], span[OWN];
   bool forgotten;
