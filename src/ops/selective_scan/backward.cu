@@ -222,6 +222,7 @@ inline void run_back_rest(const args &a, const block_at &b, const places &at, co
                    sum);
     if (HAS(DB) || HAS(DC)) sum_channels(group.db, group.dc, SUM_AT(m, at, i));
     finish_steps(a, b, at, m, i, 1, mine, of, sum);
+    __syncwarp(); /* read_mine reads what is written there, too, if in vain */
   }
 }
 
