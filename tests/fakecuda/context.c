@@ -77,7 +77,7 @@ EXPORT result cuDeviceGetUuid_v2(char uuid[16], int device) {
   return OK;
 }
 
-/* Pairs of CUdevice_attribute and value, as an H100 answers; compute capability and shared memory are set apart. */
+/* Pairs of CUdevice_attribute and value, as an H100 answers; what the environment changes is set apart. */
 static const int attributes[][2] = {
     {1, MAX_THREADS},
     {2, 1024},
@@ -91,8 +91,7 @@ static const int attributes[][2] = {
     {10, EMU_WARP}, /* shared memory, constant memory, warp */
     {12, 65536},
     {13, 1980000},
-    {16, 132},
-    {18, 0}, /* registers, kHz, multiprocessors, integrated */
+    {18, 0}, /* registers, kHz, integrated */
     {20, 0},
     {31, 1},
     {32, 1}, /* compute mode, concurrent kernels, ECC */
@@ -125,6 +124,7 @@ EXPORT result cuDeviceGetAttribute(int *value, int attribute, int device) {
   if (device < 0 || device >= device_count()) return INVALID_DEVICE;
   if (!value) return INVALID_VALUE;
   const int capability = (int)number_of("FAKECUDA_CAPABILITY", 90);
+  if (attribute == 16) return *value = (int)number_of("FAKECUDA_MULTIPROCESSORS", 132), OK;
   if (attribute == 75) return *value = capability / 10, OK;
   if (attribute == 76) return *value = capability % 10, OK;
   if (attribute == 81) return *value = most_shared() + 1024, OK;

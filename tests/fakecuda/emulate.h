@@ -193,6 +193,37 @@ EMU_ATOMICS(int) EMU_ATOMICS(unsigned) EMU_ATOMICS(unsigned long long)
   return old;
 }
 
+/* ---- mbarriers, and what goes on while its thread does ---- */
+static inline void emu_phase_init(unsigned long long at, int count) { emu->phase_init((void *)at, count); }
+static inline void emu_phase_arrive(unsigned long long at) { emu->phase_arrive((void *)at); }
+static inline void emu_phase_wait(unsigned long long at, unsigned phase) { emu->phase_wait((void *)at, phase); }
+
+/* It is done at once; these say from when to when it might have been. */
+static __noinline__ void emu_begun(emu_way w, const void *at, unsigned long bytes) {
+  emu->begun(w, (void *)at, bytes, __builtin_return_address(0));
+}
+static inline void emu_batch(emu_way w) { emu->batch(w); }
+static inline void emu_ended(emu_way w, int left) { emu->ended(w, left); }
+
+/* What the compiler calls before each access when it is to tell of them (nvrtc.c) */
+#ifdef EMU_WATCHED
+#define EMU_TELLS extern "C" __attribute__((no_sanitize_thread)) void
+#define EMU_TELL(name, bytes, write)                                                              \
+  EMU_TELLS __tsan_##name(void *p) { emu->access(p, bytes, write, __builtin_return_address(0)); } \
+  EMU_TELLS __tsan_unaligned_##name(void *p) { emu->access(p, bytes, write, __builtin_return_address(0)); }
+#define EMU_TELL_RANGE(name, write) \
+  EMU_TELLS __tsan_##name(void *p, unsigned long n) { emu->access(p, n, write, __builtin_return_address(0)); }
+/* clang-format off */
+EMU_TELL(read1, 1, 0) EMU_TELL(read2, 2, 0) EMU_TELL(read4, 4, 0) EMU_TELL(read8, 8, 0) EMU_TELL(read16, 16, 0)
+EMU_TELL(write1, 1, 1) EMU_TELL(write2, 2, 1) EMU_TELL(write4, 4, 1) EMU_TELL(write8, 8, 1) EMU_TELL(write16, 16, 1)
+EMU_TELL_RANGE(read_range, 0) EMU_TELL_RANGE(write_range, 1)
+    /* clang-format on */
+    EMU_TELLS __tsan_init() {}
+extern "C" {
+__attribute__((visibility("default"))) int emu_watched = 1;
+}
+#endif
+
 /* ---- bits ---- */
 template <class To, class From>
 static inline To emu_bits(From x) {

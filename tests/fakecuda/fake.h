@@ -15,7 +15,9 @@
  *   FAKECUDA_DRIVER=N       what cuDriverGetVersion says, 13000 unless given
  *   FAKECUDA_MEMORY=N       bytes of each device, 8 GiB unless given
  *   FAKECUDA_CAPABILITY=MN  the compute capability, 90 unless given
+ *   FAKECUDA_MULTIPROCESSORS=N  132 unless given; with few, blocks that take more than one piece of work do so early
  *   FAKECUDA_LATE=1         a kernel's failure is not told by its launch but by the next call, as on a real device
+ *   FAKECUDA_RACES=1        a kernel whose threads race for shared memory fails, with the lines that do (races.c)
  *   FAKECUDA_ORDER=reverse  blocks and threads run last to first, each warp as far as it can: results that change
  *                           betray a race
  * Exported for tests: long fakecuda_live(const char *kind), how many of "memory", "stream", "event", "module",
@@ -117,10 +119,27 @@ result work_submit(void *stream, const work *w);
 bool capturing(void);             /* calls that may wait are then refused, and end the capture */
 result launch_run(const work *w); /* modules.c */
 
+void module_line(const void *pc, char *line, size_t size); /* of the kernels' text, when it was compiled for races.c */
+
 /* ---- the machine (fibers.c) ---- */
 extern emu_machine machine;
+typedef struct {
+  char *at;
+  size_t bytes;
+} shared_memory;
 /* One launch: `call(args)` by every thread of every block. Returns OK or the failure. */
-result machine_run(void (*call)(const void *args), const void *args, const launch_shape *shape, char *fixed_shared,
-                   size_t fixed_bytes);
+result machine_run(void (*call)(const void *args), const void *args, const launch_shape *shape, shared_memory fixed,
+                   bool watched);
+
+/* ---- races for shared memory (races.c), t: the thread ---- */
+void races_begin(bool watched, const void *call, unsigned threads, shared_memory dynamic, shared_memory fixed);
+void races_all_met(void);
+void races_met(const unsigned *threads, unsigned n);
+void races_arrive(const void *mbarrier, unsigned t, bool ends);
+void races_waited(const void *mbarrier, unsigned t);
+void races_access(unsigned t, const void *at, size_t bytes, bool write, const void *pc);
+void races_begun(unsigned t, emu_way w, void *at, size_t bytes, const void *pc);
+void races_batch(unsigned t, emu_way w);
+void races_ended(unsigned t, emu_way w, int left);
 
 #endif

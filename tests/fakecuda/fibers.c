@@ -87,14 +87,19 @@ static void stack_return(fiber *f) {
 /* ---- barriers ---- */
 static void barrier_release(int id, emu_vote vote, int expected) {
   struct barrier *b = &barriers[id];
+  unsigned met[MAX_THREADS], n = 0;
   const int answer = vote == EMU_COUNT ? b->votes : vote == EMU_AND ? b->votes == expected : b->votes > 0;
   *b = (struct barrier){0, 0};
   for (unsigned i = 0; i < count; i++) {
     fiber *f = &threads[reverse ? count - 1 - i : i];
     if (f->state != AT_BARRIER || f->barrier != id) continue;
-    f->answer = answer;
+    f->answer = answer, met[n++] = f->index;
     wake(f);
   }
+  if (n == live)
+    races_all_met();
+  else
+    races_met(met, n);
 }
 
 static emu_vote last_vote;
@@ -148,8 +153,10 @@ static void exchange_settle(fiber *warp, unsigned mask, size_t size) {
     if (warp[i].state != AT_EXCHANGE || warp[i].mask != mask || warp[i].size != size) return;
     came |= 1u << i;
   }
+  unsigned met[EMU_WARP], n = 0;
   for (unsigned i = 0; i < EMU_WARP; i++)
-    if (came >> i & 1) deliver(&warp[i], warp, came);
+    if (came >> i & 1) deliver(&warp[i], warp, came), met[n++] = warp[i].index;
+  if (!size) races_met(met, n); /* __syncwarp */
 }
 
 static unsigned exchange(unsigned mask, const void *mine, unsigned long size, int from, void *out) {
@@ -165,6 +172,36 @@ static void pause_thread(void) {
   wake(now);
   give_way();
 }
+
+/* ---- mbarriers: 8 bytes of shared memory ---- */
+typedef struct {
+  uint32_t phase;
+  uint16_t count, arrived;
+} mbarrier;
+
+static void phase_init(void *at, int expected) { *(mbarrier *)at = (mbarrier){0, (uint16_t)expected, 0}; }
+
+static void phase_arrive(void *at) {
+  mbarrier *b = at;
+  const bool ends = ++b->arrived == b->count;
+  if (ends) b->arrived = 0, b->phase ^= 1;
+  races_arrive(at, now->index, ends);
+}
+
+static void phase_wait(const void *at, unsigned phase) {
+  while (((const volatile mbarrier *)at)->phase == phase) pause_thread();
+  races_waited(at, now->index);
+}
+
+/* ---- for races.c ---- */
+static void access_memory(const void *at, unsigned long bytes, int write, const void *pc) {
+  races_access(now->index, at, bytes, write, pc);
+}
+static void access_begun(emu_way w, void *at, unsigned long bytes, const void *pc) {
+  races_begun(now->index, w, at, bytes, pc);
+}
+static void access_batch(emu_way w) { races_batch(now->index, w); }
+static void access_ended(emu_way w, int left) { races_ended(now->index, w, left); }
 
 /* ---- a thread ---- */
 /* Leaving may be what others wait for. */
@@ -256,21 +293,23 @@ static void on_fault(int number, siginfo_t *info, void *context) {
   fail(number == SIGSEGV || number == SIGBUS ? EMU_ILLEGAL_ADDRESS : EMU_TRAP, sentence);
 }
 
-static result grid_run(const launch_shape *s, char *fixed_shared, size_t fixed_bytes) {
+static result grid_run(const launch_shape *s, shared_memory fixed, bool watched) {
   const uint64_t blocks = (uint64_t)s->grid.x * s->grid.y * s->grid.z;
   const char *order = getenv("FAKECUDA_ORDER");
   reverse = order && strcmp(order, "reverse") == 0;
   for (uint64_t i = 0; i < blocks && !failed; i++) {
     const uint64_t b = reverse ? blocks - 1 - i : i, row = b / s->grid.x;
     machine.block = (emu_dim){(unsigned)(b % s->grid.x), (unsigned)(row % s->grid.y), (unsigned)(row / s->grid.y)};
-    if (fixed_bytes) memset(fixed_shared, UNSET, fixed_bytes);
+    if (fixed.bytes) memset(fixed.at, UNSET, fixed.bytes);
+    races_begin(watched, (const void *)(uintptr_t)kernel, s->block.x * s->block.y * s->block.z,
+                (shared_memory){dynamic, s->dynamic}, fixed);
     block_run(s->dynamic);
   }
   return failed;
 }
 
-result machine_run(void (*call)(const void *args), const void *args, const launch_shape *s, char *fixed_shared,
-                   size_t fixed_bytes) {
+result machine_run(void (*call)(const void *args), const void *args, const launch_shape *s, shared_memory fixed,
+                   bool watched) {
   static char alternate[ALTERNATE];
   const stack_t stack = {.ss_sp = alternate, .ss_size = sizeof alternate};
   const struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
@@ -283,10 +322,17 @@ result machine_run(void (*call)(const void *args), const void *args, const launc
                           .exchange = exchange,
                           .active = active,
                           .pause = pause_thread,
+                          .phase_init = phase_init,
+                          .phase_arrive = phase_arrive,
+                          .phase_wait = phase_wait,
+                          .access = access_memory,
+                          .begun = access_begun,
+                          .batch = access_batch,
+                          .ended = access_ended,
                           .fail = fail};
   sigaltstack(&stack, &stack_before);
   for (int i = 0; i < SIGNALS; i++) sigaction(signals[i], &action, &before[i]);
-  grid_run(s, fixed_shared, fixed_bytes);
+  grid_run(s, fixed, watched);
   for (int i = 0; i < SIGNALS; i++) sigaction(signals[i], &before[i], NULL);
   sigaltstack(&stack_before, NULL);
   running = false;

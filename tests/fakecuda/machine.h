@@ -1,6 +1,7 @@
 /* machine.h -- what a kernel compiled for the emulator and the emulator know of each other. C and C++, no headers.
  *
- * A module exports `const emu_machine *emu`, set when it is loaded, and for each kernel NAME (appended by nvrtc.c)
+ * A module exports `const emu_machine *emu`, set when it is loaded, `emu_watched` when it tells of every access to
+ * memory, and for each kernel NAME (appended by nvrtc.c)
  *   emu_call_NAME(const void *args)   runs one thread of it
  *   emu_size_NAME, emu_bounds_NAME    bytes of its argument; most threads in a block, 0 when it does not say */
 #ifndef FAKECUDA_MACHINE_H
@@ -9,6 +10,9 @@
 enum { EMU_WARP = 32, EMU_EVERYONE = -1 };
 enum { EMU_ASSERT = 710, EMU_ILLEGAL_ADDRESS = 700, EMU_TRAP = 715, EMU_LAUNCH_FAILED = 719 };
 typedef enum { EMU_COUNT, EMU_AND, EMU_OR } emu_vote; /* what a barrier makes of its threads' predicates */
+
+typedef enum { EMU_COPIES, EMU_PRODUCTS, EMU_WAYS } emu_way; /* what goes on while its thread does: cp.async, wgmma */
+enum { EMU_ALL = -1 };
 
 typedef struct {
   unsigned x, y, z;
@@ -27,6 +31,18 @@ typedef struct {
   unsigned (*exchange)(unsigned mask, const void *mine, unsigned long size, int from, void *out);
   unsigned (*active)(void); /* lanes of this warp still in the kernel */
   void (*pause)(void);      /* lets the others run */
+
+  /* An mbarrier: a phase ends when `count` have arrived; waits until phase `phase` (0, 1, 0 ..) has. */
+  void (*phase_init)(void *at, int count);
+  void (*phase_arrive)(void *at);
+  void (*phase_wait)(const void *at, unsigned phase);
+
+  /* For races.c: an access to memory; one that begins now and ends in a later call, of which those so far are a batch;
+   * all but the last `left` batches have ended, or EMU_ALL. */
+  void (*access)(const void *at, unsigned long bytes, int write, const void *pc);
+  void (*begun)(emu_way w, void *at, unsigned long bytes, const void *pc);
+  void (*batch)(emu_way w);
+  void (*ended)(emu_way w, int left);
   void (*fail)(int code, const char *sentence);
 } emu_machine;
 

@@ -13,6 +13,8 @@
 typedef struct module {
   object o;
   void *handle;
+  int file;     /* its image, for module_line; or -1 */
+  bool watched; /* compiled for races.c */
 } module;
 
 /* ---- loading ---- */
@@ -28,15 +30,17 @@ static result image_size(const unsigned char *image, size_t *bytes) {
 }
 
 /* dlopen wants a name of its own for each; the file can go as soon as it is loaded. */
-static void *load(const void *image, size_t bytes) {
+static void *load(const void *image, size_t bytes, int *image_file) {
   char path[256];
   const char *folder = getenv("TMPDIR");
   snprintf(path, sizeof path, "%s/fakecuda-XXXXXX", folder && *folder ? folder : "/tmp");
   const int file = mkstemp(path);
   if (file < 0) return NULL;
   const bool written = write(file, image, bytes) == (ssize_t)bytes;
-  close(file);
   void *handle = written ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+  const bool watched = handle && dlsym(handle, "emu_watched");
+  *image_file = watched ? file : -1;
+  if (!watched) close(file);
   if (written && !handle) fprintf(stderr, "fakecuda: %s\n", dlerror());
   unlink(path);
   return handle;
@@ -46,15 +50,17 @@ static result module_load(void **out, const void *image) {
   size_t bytes;
   const result bad = image_size(image, &bytes);
   if (bad || !out) return bad ? bad : INVALID_VALUE;
-  void *handle = load(image, bytes);
+  int file = -1;
+  void *handle = load(image, bytes, &file);
   const emu_machine **emu = handle ? dlsym(handle, "emu") : NULL;
   module *m = emu ? object_new(MODULE, sizeof *m) : NULL;
   if (!m) {
     if (handle) dlclose(handle);
+    if (file >= 0) close(file);
     return emu ? OUT_OF_MEMORY : INVALID_IMAGE;
   }
   *emu = &machine;
-  m->handle = handle;
+  m->handle = handle, m->file = file, m->watched = file >= 0;
   *out = m;
   return OK;
 }
@@ -79,6 +85,7 @@ EXPORT result cuModuleUnload(void *handle) {
   }
   memory_forget(m);
   dlclose(m->handle);
+  if (m->file >= 0) close(m->file);
   object_end(m);
   return lost;
 }
@@ -88,8 +95,7 @@ EXPORT result cuModuleUnload(void *handle) {
  * those of all its kernels together. */
 typedef struct {
   ElfW(Addr) base;
-  char *at;
-  size_t bytes;
+  shared_memory memory;
 } shared_place;
 typedef struct {
   unsigned long module, offset;
@@ -102,19 +108,38 @@ static int find_shared(struct dl_phdr_info *info, size_t size, void *found) {
   if (info->dlpi_addr != p->base) return 0;
   for (int i = 0; i < info->dlpi_phnum; i++)
     if (info->dlpi_phdr[i].p_type == PT_TLS) {
-      p->at = __tls_get_addr(&(tls_index){info->dlpi_tls_modid, 0});
-      p->bytes = info->dlpi_phdr[i].p_memsz;
+      p->memory.at = __tls_get_addr(&(tls_index){info->dlpi_tls_modid, 0});
+      p->memory.bytes = info->dlpi_phdr[i].p_memsz;
     }
   return 1;
 }
 
-static shared_place shared_of(const module *m) {
+static ElfW(Addr) base_of(const module *m) {
   struct link_map *map = NULL;
-  shared_place p = {0};
-  if (dlinfo(m->handle, RTLD_DI_LINKMAP, &map) != 0) return p;
-  p.base = map->l_addr;
-  dl_iterate_phdr(find_shared, &p);
-  return p;
+  return dlinfo(m->handle, RTLD_DI_LINKMAP, &map) == 0 ? map->l_addr : 0;
+}
+
+static shared_memory shared_of(const module *m) {
+  shared_place p = {.base = base_of(m)};
+  if (p.base) dl_iterate_phdr(find_shared, &p);
+  return p.memory;
+}
+
+/* "FILE:LINE", by addr2line from what -g1 left in the image */
+void module_line(const void *pc, char *line, size_t size) {
+  Dl_info info;
+  char command[128];
+  snprintf(line, size, "%p", pc);
+  if (!dladdr(pc, &info)) return;
+  for (object *o = object_first(); o; o = o->next) {
+    const module *m = (const module *)o;
+    if (o->kind != MODULE || m->file < 0 || base_of(m) != (ElfW(Addr))(uintptr_t)info.dli_fbase) continue;
+    snprintf(command, sizeof command, "addr2line -s -e /proc/%d/fd/%d %#lx", (int)getpid(), m->file,
+             (unsigned long)((const char *)pc - (const char *)info.dli_fbase - 1));
+    FILE *said = popen(command, "r");
+    if (said && fgets(line, (int)size, said)) line[strcspn(line, " \n")] = 0;
+    if (said) pclose(said);
+  }
 }
 
 static void *symbol(const module *m, const char *prefix, const char *name) {
@@ -238,8 +263,12 @@ static bool shape_fits(const function *f, const launch_shape *s) {
 
 result launch_run(const work *w) {
   if (!object_of(FUNCTION, w->function)) return INVALID_HANDLE; /* a graph may outlive its module */
-  const shared_place shared = shared_of(w->function->module);
-  result failed = machine_run(w->function->call, w->from, &w->shape, shared.at, shared.bytes);
+  const module *m = w->function->module;
+  if (flag_of("FAKECUDA_RACES") && !m->watched) {
+    fprintf(stderr, "fakecuda: this kernel was compiled without FAKECUDA_RACES\n");
+    return lose(EMU_LAUNCH_FAILED);
+  }
+  result failed = machine_run(w->function->call, w->from, &w->shape, shared_of(m), m->watched);
   if (!failed) failed = memory_check();
   if (failed) lose(failed);
   return flag_of("FAKECUDA_LATE") ? OK : failed;

@@ -7,7 +7,9 @@
  * Environment, looked at in every call:
  *   FAKENVRTC_VERSION=12.4  what nvrtcVersion says, 13.0 unless given
  *   FAKENVRTC_FAIL=1        every compilation fails, with a log
- *   FAKENVRTC_CXX=clang++   the compiler, g++ unless given */
+ *   FAKENVRTC_CXX=clang++   the compiler, g++ unless given
+ *   FAKECUDA_RACES=1        code tells of every access to memory (races.c); the version is another one, as kernels kept
+ *                           on disk are kept for a version */
 #define _GNU_SOURCE
 #include <ctype.h>
 #include <fcntl.h>
@@ -135,6 +137,18 @@ static arguments compiler(void) {
   return a;
 }
 
+static int flag_of(const char *variable) {
+  const char *value = getenv(variable);
+  return value && atoi(value);
+}
+
+/* Calls before each access (emulate.h has what is called), and lines for what is found. */
+static void watch(arguments *a) {
+  if (flag_of("FAKECUDA_RACES"))
+    give_all(a, (const char *const[]){"-fsanitize=thread", "--param", "tsan-instrument-func-entry-exit=0", "-g1",
+                                      "-DEMU_WATCHED", NULL});
+}
+
 /* ---- options: definitions are kept, an architecture must be known, the rest changes nothing here ---- */
 static int arch_known(const char *option) {
   const char *eq = strchr(option, '='), *digits = eq ? strchr(eq, '_') : NULL;
@@ -226,6 +240,7 @@ static int preprocess(const char *folder, const program *p, const arguments *def
   if (!written) return -1;
   static const char here[] = "-I" FAKECUDA_FOLDER;
   arguments a = compiler();
+  watch(&a);
   give_all(&a, (const char *const[]){"-E", "-x", "c++", here, "-o", out, in, NULL});
   give_all(&a, (const char *const *)defines->list);
   return run(folder, a.list);
@@ -233,6 +248,7 @@ static int preprocess(const char *folder, const program *p, const arguments *def
 
 static int translate(const char *folder, const char *in, const char *out, int contract) {
   arguments a = compiler();
+  watch(&a);
   give_all(&a, (const char *const[]){"-O1", "-shared", "-nodefaultlibs", "-Wl,-Bsymbolic", "-Wl,-z,defs", NULL});
   give(&a, contract ? "-ffp-contract=fast" : "-ffp-contract=off");
 #ifdef __x86_64__
@@ -277,10 +293,9 @@ static result compile(program *p, const arguments *defines, int contract) {
 EXPORT result nvrtcCompileProgram(program *p, int n, const char *const *options) {
   arguments defines = {.count = 0};
   int contract;
-  const char *fail = getenv("FAKENVRTC_FAIL");
   if (!p || n < 0 || (n && !options)) return p ? INVALID_INPUT : INVALID_PROGRAM;
   drop(&p->code), drop(&p->log);
-  if (fail && atoi(fail)) {
+  if (flag_of("FAKENVRTC_FAIL")) {
     add(&p->log, "%s(1): error: this compilation was told to fail (FAKENVRTC_FAIL)\n", p->name);
     return COMPILATION;
   }
@@ -292,7 +307,7 @@ EXPORT result nvrtcCompileProgram(program *p, int n, const char *const *options)
 EXPORT result nvrtcVersion(int *major, int *minor) {
   const char *version = getenv("FAKENVRTC_VERSION");
   if (!major || !minor) return INVALID_INPUT;
-  *major = 13, *minor = 0;
+  *major = 13, *minor = flag_of("FAKECUDA_RACES");
   if (version) sscanf(version, "%d.%d", major, minor);
   return OK;
 }

@@ -132,6 +132,36 @@ static const char faults[] =
     KERNEL("recurses") "volatile char room[1 << 17]; room[threadIdx.x] = 1; }\n"
     KERNEL("overruns") "DYNAMIC_SHARED(room); room[a.count] = 1; }\n";
 
+/* Kernels that race, and some that do not; s[i] is thread i's. */
+#define RACER(name) KERNEL(name) "__shared__ float s[BLOCK]; const int t = threadIdx.x; s[t] = a.x[t];\n"
+#define WITH(i)     "a.y[t] = s[t ^ " #i "]; }\n"
+#define PHASE                                                                       \
+  "__shared__ long long b; const unsigned long long at = (unsigned long long)&b;\n" \
+  "if (t == 0) emu_phase_init(at, 64); __syncthreads(); s[t] = 1; if (t < 64) emu_phase_arrive(at);"
+#define COPY    "__syncthreads(); emu_begun(EMU_COPIES, &s[t], 4); emu_batch(EMU_COPIES);"
+#define PRODUCT "__syncthreads(); emu_begun(EMU_PRODUCTS, &s[t ^ 1], 4); emu_batch(EMU_PRODUCTS);"
+/* clang-format off */
+static const char races[] =
+    RACER("race_none") WITH(1)
+    RACER("meet_all") "__syncthreads();" WITH(64)
+    RACER("meet_lanes") "__syncwarp();" WITH(1)
+    RACER("race_shuffled") "__shfl_sync(~0u, t, 0);" WITH(1)
+    RACER("race_warps") "__syncwarp();" WITH(32)
+    RACER("meet_some") "emu_barrier(1 + t / 64, 64);" WITH(32)
+    RACER("race_some") "emu_barrier(1 + t / 64, 64);" WITH(64)
+    RACER("race_again") "__syncthreads(); a.y[t] = s[t ^ 1]; s[t] = 0; }\n"
+    RACER("meet_again") "__syncthreads(); a.y[t] = s[t ^ 1]; __syncthreads(); s[t] = 0; }\n"
+    RACER("meet_bytes") "__syncthreads(); ((char *)s)[t] = 1; }\n"
+    RACER("meet_phase") PHASE "if (t >= 64) emu_phase_wait(at, 0), a.y[t] = s[t - 64]; }\n"
+    RACER("race_phase") PHASE "if (t >= 64) a.y[t] = s[t - 64]; }\n"
+    RACER("race_behind") PHASE "if (t < 64) s[t] = 2; else emu_phase_wait(at, 0), a.y[t] = s[t - 64]; }\n"
+    RACER("meet_copies") COPY "emu_ended(EMU_COPIES, 0); __syncthreads();" WITH(1)
+    RACER("race_copies") COPY "__syncthreads(); const float v = s[t ^ 1]; emu_ended(EMU_COPIES, 0); a.y[t] = v; }\n"
+    RACER("meet_copied") COPY "s[t] = 1; emu_ended(EMU_COPIES, 1); __syncthreads(); s[t] = 2; }\n"
+    RACER("meet_products") PRODUCT "emu_ended(EMU_PRODUCTS, 0); __syncthreads(); s[t] = 1; }\n"
+    RACER("race_products") PRODUCT "__syncthreads(); s[t] = 1; emu_ended(EMU_PRODUCTS, 0); }\n";
+/* clang-format on */
+
 static void *compile(const char *text, int want, const char *word) {
   static const char *const options[] = {"-DBLOCK=128", "--gpu-architecture=sm_90", "-lineinfo", "--std=c++17"};
   char whole[16384], log[8192] = "";
@@ -317,6 +347,33 @@ static void test_fault(const char *name, unsigned dynamic, int code, bool late) 
   close_all();
 }
 
+/* Kernels whose names begin with race fail; in both orders. */
+static void test_race(const char *name) {
+  const int want = strncmp(name, "race", 4) == 0 ? 719 : 0;
+  setenv("FAKECUDA_RACES", "1", 1);
+  open_all(races);
+  CHECK(launch(name, 2, 0) == want, "%s: %d", name, want);
+  unsetenv("FAKECUDA_RACES");
+  if (!want) CHECK(launch(name, 1, 0) == 0, "%s: not only for races", name);
+  close_all();
+}
+
+static void test_races(void) {
+  static const char *const names[] = {"race_none",   "meet_all",      "meet_lanes",   "race_shuffled", "race_warps",
+                                      "meet_some",   "race_some",     "race_again",   "meet_again",    "meet_bytes",
+                                      "meet_phase",  "race_phase",    "race_behind",  "meet_copies",   "race_copies",
+                                      "meet_copied", "meet_products", "race_products"};
+  for (int reverse = 0; reverse < 2; reverse++) {
+    setenv("FAKECUDA_ORDER", reverse ? "reverse" : "", 1);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) test_race(names[i]);
+  }
+  open_all(races);
+  setenv("FAKECUDA_RACES", "1", 1);
+  CHECK(launch("meet_all", 1, 0) == 719, "what was compiled without does not pass for watched");
+  unsetenv("FAKECUDA_RACES");
+  close_all();
+}
+
 static void test_lost(void) {
   open_all(kernels);
   fail("cuStreamSynchronize:1:719");
@@ -349,6 +406,6 @@ int main(void) {
   test_fault("wild", 0, 700, false), test_fault("past", 0, 700, false), test_fault("past", 0, 700, true);
   test_fault("waits", 0, 719, false), test_fault("splits", 0, 719, false), test_fault("asserts", 0, 710, false);
   test_fault("recurses", 0, 700, false), test_fault("overruns", 64, 700, false);
-  test_lost();
+  test_races(), test_lost();
   return test_done();
 }

@@ -1,19 +1,10 @@
 /* barriers.cu -- barriers of 8 bytes in shared memory: a phase ends when `count` arrivals have come; phases alternate
  * 0, 1, 0 .. What a thread did before it arrived is seen by those who have waited.                                  */
 #ifdef AMBI_EMULATED
-struct emu_phase {
-  u32 phase;
-  u16 count, arrived;
-};
-inline void barrier_init(shared_at b, int count) { *(emu_phase *)b = emu_phase{0, (u16)count, 0}; }
-inline void barrier_arrive(shared_at b) {
-  emu_phase &p = *(emu_phase *)b;
-  if (++p.arrived == p.count) p.arrived = 0, p.phase ^= 1;
-}
-inline void barrier_arrive_copied(shared_at b) { barrier_arrive(b); }
-inline void barrier_wait(shared_at b, u32 phase) {
-  while (*(volatile u32 *)b == phase) emu->pause();
-}
+inline void barrier_init(shared_at b, int count) { emu_phase_init(b, count); }
+inline void barrier_arrive(shared_at b) { emu_phase_arrive(b); }
+inline void barrier_arrive_copied(shared_at b) { emu_ended(EMU_COPIES, EMU_ALL), emu_phase_arrive(b); }
+inline void barrier_wait(shared_at b, u32 phase) { emu_phase_wait(b, phase); }
 #else
 inline void barrier_init(shared_at b, int count) {
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(b), "r"(count) : "memory");

@@ -292,12 +292,14 @@ inline shared_at shared_address(const void *p) {
 /* 16 aligned bytes, of which the first n are read and the others become 0 */
 inline void copy_ahead(char *to, const char *from, int n = 16) {
   for (int i = 0; i < 16; i++) to[i] = i < n ? from[i] : 0;
+  emu_begun(EMU_COPIES, to, 16);
 }
 template <int N> inline void copy_words_ahead(u32 (&to)[N], const char *from) {
   for (int k = 0; k < N; k++) to[k] = ((const u32 *)from)[k];
+  emu_begun(EMU_COPIES, to, sizeof to);
 }
-inline void copies_asked() {}
-template <int N> inline void copies_here() {}
+inline void copies_asked() { emu_batch(EMU_COPIES); }
+template <int N> inline void copies_here() { emu_ended(EMU_COPIES, N); }
 #else
 inline void copy_ahead(char *to, const char *from, int n = 16) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from), "r"(n)

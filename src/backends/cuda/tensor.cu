@@ -46,10 +46,13 @@ inline void load_flipped(u32 (&r)[4], shared_at at) {
 
 inline void copy_16(shared_at to, const void *from, bool there) {
   for (int i = 0; i < 4; i++) ((u32 *)to)[i] = there ? ((const u32 *)from)[i] : 0;
+  emu_begun(EMU_COPIES, (void *)to, 16);
 }
-inline void copy_4(shared_at to, const void *from, bool there) { *(u32 *)to = there ? *(const u32 *)from : 0; }
-inline void copies_issued() {}
-inline void copies_done() {}
+inline void copy_4(shared_at to, const void *from, bool there) {
+  *(u32 *)to = there ? *(const u32 *)from : 0;
+  emu_begun(EMU_COPIES, (void *)to, 4);
+}
+inline void copies_done() { emu_ended(EMU_COPIES, EMU_ALL); }
 inline void group_barrier(int id, int threads) { emu_barrier(id, threads); }
 inline void store_shared(shared_at to, u32 v) { *(u32 *)to = v; }
 inline u32 load_shared(shared_at from) { return *(const u32 *)from; }
@@ -103,7 +106,6 @@ inline void copy_16(shared_at to, const void *from, bool there) {
 inline void copy_4(shared_at to, const void *from, bool there) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(there ? 4 : 0) : "memory");
 }
-inline void copies_issued() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 /* All of them have arrived, for this thread: the others know after a barrier. */
 inline void copies_done() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 /* Of `threads` threads, whole warps; id is 1 .. 15 */

@@ -133,9 +133,11 @@ inline void clear_brought(shared_at tile) {
 /* ---- products: on their way from products_begin to products_done ---- */
 #ifdef AMBI_EMULATED
 inline void products_begin() {}
-inline void products_issued() {}
+inline void products_issued() { emu_batch(EMU_PRODUCTS); }
 template <int LEFT>
-inline void products_done() {}
+inline void products_done() {
+  emu_ended(EMU_PRODUCTS, LEFT);
+}
 template <int NT>
 inline void hold(float (&c)[NT][4]) {}
 
@@ -144,8 +146,17 @@ inline float emu_element(shared_at tile, int row, int column) {
   return emu_value(TYPE, emu_half(panel_chunk<ROWS>(tile, row, column / 8) + 2 * (column % 8)));
 }
 
+/* A warp reads 64 columns at a time of `rows` rows. */
+inline void emu_reads(shared_at panel, int rows) {
+  if (threadIdx.x % 32 == 0) emu_begun(EMU_PRODUCTS, (const void *)panel, (u64)rows * 128);
+}
+
 template <int TYPE, int NT, int DEPTH, int ROWS_X, int ROWS_Y>
 inline void group_dots(float (&c)[NT][4], shared_at x, int row_x, shared_at y) {
+  for (int panel = 0; panel < (DEPTH + 63) / 64; panel++) {
+    emu_reads(x + ((u64)panel * ROWS_X + row_x + threadIdx.x % GROUP / 32 * 16) * 128, 16);
+    emu_reads(y + (u64)panel * ROWS_Y * 128, ROWS_Y);
+  }
   const int row = row_x + (int)threadIdx.x % GROUP / 32 * 16 + (int)threadIdx.x % 32 / 4, t = (int)threadIdx.x % 4;
   for (int i = 0; i < NT * 4; i++) {
     float sum = 0;
@@ -159,6 +170,7 @@ inline void group_dots(float (&c)[NT][4], shared_at x, int row_x, shared_at y) {
 template <int TYPE, int NT, int KT, int ROWS_Y>
 inline void group_weighted(float (&c)[NT][4], const u32 (&w)[KT][4], shared_at y) {
   const int g = (int)threadIdx.x % 32 / 4, t = (int)threadIdx.x % 4;
+  for (int panel = 0; panel < NT / 8; panel++) emu_reads(y + (u64)panel * ROWS_Y * 128, ROWS_Y);
   u32 all[32][4];
   for (int k = 0; k < 16 * KT; k++) {
     if (k % 16 == 0) emu_warp_exchange(w[k / 16], sizeof w[0], all);

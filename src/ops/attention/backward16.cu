@@ -93,7 +93,7 @@ inline void keys(const args &a, const place &w, state &f, shared_at q, shared_at
 inline void load_keys(const args &a, const place &w, shared_at k, int key) {
   load_slot<DQ_KEYS, THREADS>(a, k, K, w.batch, w.group, key, w.valid);
   load_slot<DQ_KEYS, THREADS>(a, k + TILE_BYTES, V, w.batch, w.group, key, w.valid);
-  copies_issued();
+  copies_asked();
 }
 
 inline void begin(const args &a, const place &w, state &f) {
@@ -165,7 +165,7 @@ inline void load_queries(const args &a, const place &w, shared_at q, int head, i
     const float *from = i < DKV_QUERIES ? &ROW_LSE(row) : &ROW_DELTA(row);
     copy_4(q + 2 * TILE_BYTES + 4 * i, there ? from + j : from, there);
   }
-  copies_issued();
+  copies_asked();
 }
 
 /* s and dp are (keys, queries): p^T and dt^T */

@@ -135,7 +135,7 @@ inline void forward_keys(const args &a, const place &w, forward_state &f, shared
 inline void load_keys(const args &a, const place &w, shared_at k, int key) {
   load_slot<KEYS_HERE, THREADS>(a, k, K, w.batch, w.group, key, w.valid);
   if (HAS(V)) load_slot<KEYS_HERE, THREADS>(a, k + TILE_BYTES, V, w.batch, w.group, key, w.valid);
-  copies_issued();
+  copies_asked();
 }
 
 /* The block past its keys. o is still to be divided by the sum of p. */
