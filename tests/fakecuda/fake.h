@@ -135,6 +135,7 @@ result machine_run(void (*call)(const void *args), const void *args, const launc
 void races_begin(bool watched, const void *call, unsigned threads, shared_memory dynamic, shared_memory fixed);
 void races_all_met(void);
 void races_met(const unsigned *threads, unsigned n);
+void races_phase(const void *mbarrier);
 void races_arrive(const void *mbarrier, unsigned t, bool ends);
 void races_waited(const void *mbarrier, unsigned t);
 void races_access(unsigned t, const void *at, size_t bytes, bool write, const void *pc);

@@ -87,7 +87,8 @@ static void stack_return(fiber *f) {
 /* ---- barriers ---- */
 static void barrier_release(int id, emu_vote vote, int expected) {
   struct barrier *b = &barriers[id];
-  unsigned met[MAX_THREADS], n = 0;
+  static unsigned met[MAX_THREADS];
+  unsigned n = 0;
   const int answer = vote == EMU_COUNT ? b->votes : vote == EMU_AND ? b->votes == expected : b->votes > 0;
   *b = (struct barrier){0, 0};
   for (unsigned i = 0; i < count; i++) {
@@ -96,7 +97,7 @@ static void barrier_release(int id, emu_vote vote, int expected) {
     f->answer = answer, met[n++] = f->index;
     wake(f);
   }
-  if (n == live)
+  if (id == 0 && n == live)
     races_all_met();
   else
     races_met(met, n);
@@ -179,16 +180,22 @@ typedef struct {
   uint16_t count, arrived;
 } mbarrier;
 
-static void phase_init(void *at, int expected) { *(mbarrier *)at = (mbarrier){0, (uint16_t)expected, 0}; }
+static void phase_init(void *at, int expected) {
+  *(mbarrier *)at = (mbarrier){0, (uint16_t)expected, 0};
+  races_access(now->index, at, sizeof(mbarrier), true, __builtin_return_address(0));
+  races_phase(at);
+}
 
 static void phase_arrive(void *at) {
   mbarrier *b = at;
+  races_access(now->index, at, sizeof *b, false, __builtin_return_address(0));
   const bool ends = ++b->arrived == b->count;
   if (ends) b->arrived = 0, b->phase ^= 1;
   races_arrive(at, now->index, ends);
 }
 
 static void phase_wait(const void *at, unsigned phase) {
+  races_access(now->index, at, sizeof(mbarrier), false, __builtin_return_address(0));
   while (((const volatile mbarrier *)at)->phase == phase) pause_thread();
   races_waited(at, now->index);
 }

@@ -7,7 +7,11 @@
  * barrier of the whole block begins an era: whatever is older is over. A shuffle orders nothing.
  *
  * Copies and products that go on while the thread does (cp.async, wgmma) access memory when they are issued and once
- * more when they are waited for. */
+ * more when they are waited for; between the two nothing may touch what a copy writes, nor write what a product reads.
+ *
+ * Not seen: global memory; calls of memcpy and memset; a fence between stores and wgmma that is missing; who reads a
+ * copy that has arrived by an mbarrier without waiting there, behind another barrier; and of more than two threads that
+ * read the same between barriers, some: run both orders. Atomics on shared memory would be reported. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,11 +27,12 @@ typedef struct {
 } access_by;
 typedef struct {
   uint32_t era;
-  access_by wrote, read[2]; /* of many that read it two are enough to betray a write */
+  access_by wrote, read[2]; /* the first and the last that read */
 } cell;
 typedef struct {
   shared_memory memory;
   cell cells[CELLS];
+  uint8_t on_way[EMU_WAYS][CELLS]; /* copies to it and products of it */
 } region;
 typedef struct {
   const void *at;
@@ -97,6 +102,12 @@ static phase *phase_of(const void *at) {
   return p;
 }
 
+void races_phase(const void *at) {
+  if (!watched) return;
+  phase *p = phase_of(at);
+  memset(p->arriving, 0, sizeof p->arriving), memset(p->over, 0, sizeof p->over);
+}
+
 void races_arrive(const void *at, unsigned t, bool ends) {
   if (!watched) return;
   phase *p = phase_of(at);
@@ -112,31 +123,40 @@ void races_waited(const void *at, unsigned t) {
 }
 
 /* ---- accesses ---- */
-static void complain(const char *did, const void *pc, const char *had, access_by by, size_t at, const region *r) {
-  char sentence[400], mine[120], theirs[120];
-  module_line(pc, mine, sizeof mine), module_line(kernel + by.pc, theirs, sizeof theirs);
-  snprintf(sentence, sizeof sentence,
-           "a race: %s byte %zu of %s shared memory (%s), which thread %u %s (%s) with no barrier between", did, at,
-           r == regions ? "dynamic" : "fixed", mine, by.who >> COUNT_BITS, had, theirs);
+static void complain(bool write, const void *pc, const char *what, size_t at, const region *r) {
+  char sentence[400], line[120];
+  module_line(pc, line, sizeof line);
+  snprintf(sentence, sizeof sentence, "a race: %s byte %zu of %s shared memory (%s), %s", write ? "writes" : "reads",
+           at, r == regions ? "dynamic" : "fixed", line, what);
   machine.fail(EMU_LAUNCH_FAILED, sentence);
+}
+
+static void complain_of(bool write, const void *pc, const char *had, access_by by, size_t at, const region *r) {
+  char what[200], line[120];
+  module_line(kernel + by.pc, line, sizeof line);
+  snprintf(what, sizeof what, "which thread %u %s (%s) with no barrier between", by.who >> COUNT_BITS, had, line);
+  complain(write, pc, what, at, r);
 }
 
 static void touch(region *r, size_t at, unsigned t, const uint32_t *clocks, bool write, const void *pc) {
   cell *c = &r->cells[at];
   const access_by mine = {t << COUNT_BITS | clocks[t], (int32_t)((const char *)pc - kernel)};
+  if (r->on_way[EMU_COPIES][at]) complain(write, pc, "to which a copy is on its way", at, r);
+  if (write && r->on_way[EMU_PRODUCTS][at]) complain(write, pc, "which a product may still read", at, r);
   if (c->era != era) *c = (cell){.era = era};
-  if (!over(c->wrote, t, clocks)) complain(write ? "writes" : "reads", pc, "wrote", c->wrote, at, r);
+  if (!over(c->wrote, t, clocks)) complain_of(write, pc, "wrote", c->wrote, at, r);
   if (!write) {
     const bool same = c->read[0].who >> COUNT_BITS == t;
     c->read[!same && !over(c->read[0], t, clocks)] = mine;
     return;
   }
   for (int i = 0; i < 2; i++)
-    if (!over(c->read[i], t, clocks)) complain("writes", pc, "read", c->read[i], at, r);
+    if (!over(c->read[i], t, clocks)) complain_of(write, pc, "read", c->read[i], at, r);
   *c = (cell){.era = era, .wrote = mine};
 }
 
 void races_access(unsigned t, const void *p, size_t bytes, bool write, const void *pc) {
+  if (!watched) return;
   for (region *r = regions; r < regions + REGIONS; r++) {
     const size_t at = (size_t)((const char *)p - r->memory.at);
     if (at >= r->memory.bytes) continue;
@@ -146,12 +166,21 @@ void races_access(unsigned t, const void *p, size_t bytes, bool write, const voi
 }
 
 /* ---- what is on its way ---- */
+static void mark(emu_way w, const char *p, size_t bytes, int by) {
+  for (region *r = regions; r < regions + REGIONS; r++) {
+    const size_t at = (size_t)(p - r->memory.at);
+    for (size_t i = at; at < r->memory.bytes && i < at + bytes && i < CELLS; i++)
+      r->on_way[w][i] = (uint8_t)(r->on_way[w][i] + by);
+  }
+}
+
 void races_begun(unsigned t, emu_way w, void *at, size_t bytes, const void *pc) {
   later *l = watched ? malloc(sizeof *l) : NULL;
   if (!l) return;
   *l = (later){ways[t][w].list, at, bytes, pc, ways[t][w].batches};
   ways[t][w].list = l;
   races_access(t, at, bytes, w == EMU_COPIES, pc);
+  mark(w, at, bytes, 1);
 }
 
 void races_batch(unsigned t, emu_way w) { ways[t][w].batches++; }
@@ -159,7 +188,7 @@ void races_batch(unsigned t, emu_way w) { ways[t][w].batches++; }
 /* All but the last `left` batches have ended; EMU_ALL: what is in none, too. */
 void races_ended(unsigned t, emu_way w, int left) {
   way *on = &ways[t][w];
-  for (later **at = &on->list, *l; (l = *at) != NULL;) {
+  for (later **at = &on->list, *l; watched && (l = *at) != NULL;) {
     if (left != EMU_ALL && l->batch + (unsigned)left >= on->batches) {
       at = &l->next;
       continue;
@@ -167,6 +196,7 @@ void races_ended(unsigned t, emu_way w, int left) {
     *at = l->next;
     const later gone = *l;
     free(l);
+    mark(w, gone.at, gone.bytes, -1);
     races_access(t, gone.at, gone.bytes, w == EMU_COPIES, gone.pc);
   }
 }
@@ -186,5 +216,6 @@ void races_begin(bool watches, const void *call, unsigned count, shared_memory d
   forget_ways();
   kernel = call, threads = count, phase_count = 0;
   regions[0].memory = dynamic, regions[1].memory = fixed;
+  for (int i = 0; i < REGIONS; i++) memset(regions[i].on_way, 0, sizeof regions[i].on_way);
   era++;
 }

@@ -157,7 +157,10 @@ static const char races[] =
     RACER("race_behind") PHASE "if (t < 64) s[t] = 2; else emu_phase_wait(at, 0), a.y[t] = s[t - 64]; }\n"
     RACER("meet_copies") COPY "emu_ended(EMU_COPIES, 0); __syncthreads();" WITH(1)
     RACER("race_copies") COPY "__syncthreads(); const float v = s[t ^ 1]; emu_ended(EMU_COPIES, 0); a.y[t] = v; }\n"
-    RACER("meet_copied") COPY "s[t] = 1; emu_ended(EMU_COPIES, 1); __syncthreads(); s[t] = 2; }\n"
+    RACER("race_own") COPY "s[t] = 1; emu_ended(EMU_COPIES, 0); }\n"
+    RACER("race_left") COPY "emu_ended(EMU_COPIES, 1); __syncthreads();" WITH(1)
+    RACER("race_late") COPY "__syncthreads(); a.y[t] = s[t ^ 1]; __syncthreads(); emu_ended(EMU_COPIES, 0); }\n"
+    RACER("race_begun") PHASE "emu_phase_init(at, 64); }\n"
     RACER("meet_products") PRODUCT "emu_ended(EMU_PRODUCTS, 0); __syncthreads(); s[t] = 1; }\n"
     RACER("race_products") PRODUCT "__syncthreads(); s[t] = 1; emu_ended(EMU_PRODUCTS, 0); }\n";
 /* clang-format on */
@@ -359,10 +362,10 @@ static void test_race(const char *name) {
 }
 
 static void test_races(void) {
-  static const char *const names[] = {"race_none",   "meet_all",      "meet_lanes",   "race_shuffled", "race_warps",
-                                      "meet_some",   "race_some",     "race_again",   "meet_again",    "meet_bytes",
-                                      "meet_phase",  "race_phase",    "race_behind",  "meet_copies",   "race_copies",
-                                      "meet_copied", "meet_products", "race_products"};
+  static const char *const names[] = {
+      "race_none",   "meet_all",   "meet_lanes", "race_shuffled", "race_warps", "meet_some",     "race_some",
+      "race_again",  "meet_again", "meet_bytes", "meet_phase",    "race_phase", "race_behind",   "meet_copies",
+      "race_copies", "race_own",   "race_left",  "race_late",     "race_begun", "meet_products", "race_products"};
   for (int reverse = 0; reverse < 2; reverse++) {
     setenv("FAKECUDA_ORDER", reverse ? "reverse" : "", 1);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) test_race(names[i]);
