@@ -217,8 +217,8 @@ static inline void emu_ended(emu_way w, int left) { emu->ended(w, left); }
 EMU_TELL(read1, 1, 0) EMU_TELL(read2, 2, 0) EMU_TELL(read4, 4, 0) EMU_TELL(read8, 8, 0) EMU_TELL(read16, 16, 0)
 EMU_TELL(write1, 1, 1) EMU_TELL(write2, 2, 1) EMU_TELL(write4, 4, 1) EMU_TELL(write8, 8, 1) EMU_TELL(write16, 16, 1)
 EMU_TELL_RANGE(read_range, 0) EMU_TELL_RANGE(write_range, 1)
-    /* clang-format on */
-    EMU_TELLS __tsan_init() {}
+EMU_TELLS __tsan_init() {}
+/* clang-format on */
 extern "C" {
 __attribute__((visibility("default"))) int emu_watched = 1;
 }

@@ -13,8 +13,7 @@
 typedef struct module {
   object o;
   void *handle;
-  int file;     /* its image, for module_line; or -1 */
-  bool watched; /* compiled for races.c */
+  int file; /* its image, for module_line, if it was compiled for races.c; or -1 */
 } module;
 
 /* ---- loading ---- */
@@ -60,7 +59,7 @@ static result module_load(void **out, const void *image) {
     return emu ? OUT_OF_MEMORY : INVALID_IMAGE;
   }
   *emu = &machine;
-  m->handle = handle, m->file = file, m->watched = file >= 0;
+  m->handle = handle, m->file = file;
   *out = m;
   return OK;
 }
@@ -264,11 +263,11 @@ static bool shape_fits(const function *f, const launch_shape *s) {
 result launch_run(const work *w) {
   if (!object_of(FUNCTION, w->function)) return INVALID_HANDLE; /* a graph may outlive its module */
   const module *m = w->function->module;
-  if (flag_of("FAKECUDA_RACES") && !m->watched) {
+  if (flag_of("FAKECUDA_RACES") && m->file < 0) {
     fprintf(stderr, "fakecuda: this kernel was compiled without FAKECUDA_RACES\n");
     return lose(EMU_LAUNCH_FAILED);
   }
-  result failed = machine_run(w->function->call, w->from, &w->shape, shared_of(m), m->watched);
+  result failed = machine_run(w->function->call, w->from, &w->shape, shared_of(m), m->file >= 0);
   if (!failed) failed = memory_check();
   if (failed) lose(failed);
   return flag_of("FAKECUDA_LATE") ? OK : failed;

@@ -89,23 +89,22 @@ void races_met(const unsigned *met, unsigned n) {
 }
 
 /* ---- mbarriers ---- */
+static void begin(phase *p, const void *at) {
+  p->at = at, p->era = era;
+  memset(p->arriving, 0, sizeof p->arriving), memset(p->over, 0, sizeof p->over);
+}
+
 static phase *phase_of(const void *at) {
   unsigned i = 0;
   while (i < phase_count && phases[i].at != at) i++;
   if (i == PHASES) machine.fail(EMU_TRAP, "more mbarriers in a block than races.c follows");
-  phase *p = &phases[i];
-  if (i == phase_count || p->era != era) {
-    p->at = at, p->era = era;
-    memset(p->arriving, 0, sizeof p->arriving), memset(p->over, 0, sizeof p->over);
-    if (i == phase_count) phase_count++;
-  }
-  return p;
+  if (i == phase_count || phases[i].era != era) begin(&phases[i], at);
+  if (i == phase_count) phase_count++;
+  return &phases[i];
 }
 
 void races_phase(const void *at) {
-  if (!watched) return;
-  phase *p = phase_of(at);
-  memset(p->arriving, 0, sizeof p->arriving), memset(p->over, 0, sizeof p->over);
+  if (watched) begin(phase_of(at), at);
 }
 
 void races_arrive(const void *at, unsigned t, bool ends) {
@@ -123,6 +122,17 @@ void races_waited(const void *at, unsigned t) {
 }
 
 /* ---- accesses ---- */
+/* The bytes of `memory` that are shared: their region and places, or NULL */
+static region *region_of(const void *memory, size_t bytes, size_t *first, size_t *end) {
+  for (region *r = regions; r < regions + REGIONS; r++) {
+    *first = (size_t)((const char *)memory - r->memory.at);
+    if (*first >= r->memory.bytes) continue;
+    *end = *first + bytes < CELLS ? *first + bytes : CELLS;
+    return r;
+  }
+  return NULL;
+}
+
 static void complain(bool write, const void *pc, const char *what, size_t at, const region *r) {
   char sentence[400], line[120];
   module_line(pc, line, sizeof line);
@@ -156,22 +166,16 @@ static void touch(region *r, size_t at, unsigned t, const uint32_t *clocks, bool
 }
 
 void races_access(unsigned t, const void *p, size_t bytes, bool write, const void *pc) {
-  if (!watched) return;
-  for (region *r = regions; r < regions + REGIONS; r++) {
-    const size_t at = (size_t)((const char *)p - r->memory.at);
-    if (at >= r->memory.bytes) continue;
-    const uint32_t *clocks = row_of(t);
-    for (size_t i = at; i < at + bytes && i < CELLS; i++) touch(r, i, t, clocks, write, pc);
-  }
+  size_t first = 0, end = 0;
+  region *r = watched ? region_of(p, bytes, &first, &end) : NULL;
+  for (size_t i = first; r && i < end; i++) touch(r, i, t, row_of(t), write, pc);
 }
 
 /* ---- what is on its way ---- */
-static void mark(emu_way w, const char *p, size_t bytes, int by) {
-  for (region *r = regions; r < regions + REGIONS; r++) {
-    const size_t at = (size_t)(p - r->memory.at);
-    for (size_t i = at; at < r->memory.bytes && i < at + bytes && i < CELLS; i++)
-      r->on_way[w][i] = (uint8_t)(r->on_way[w][i] + by);
-  }
+static void mark(emu_way w, const void *p, size_t bytes, int by) {
+  size_t first = 0, end = 0;
+  region *r = region_of(p, bytes, &first, &end);
+  for (size_t i = first; r && i < end; i++) r->on_way[w][i] = (uint8_t)(r->on_way[w][i] + by);
 }
 
 void races_begun(unsigned t, emu_way w, void *at, size_t bytes, const void *pc) {
