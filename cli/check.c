@@ -242,6 +242,27 @@ static void check_vectors(checker *ck) {
 }
 
 /* ---- the command ---- */
+/* Which part of the work is done here ("2/8"), or by how many processes; 0, or 2 with a sentence on stderr. */
+static int share_work(checker *ck, const char *part) {
+  long long k = 0, n = 0;
+  int end = 0;
+  if (!part) {
+    if (ck->jobs <= 0) ck->jobs = check_default_jobs(ck);
+    return 0;
+  }
+  if (sscanf(part, "%6lld/%6lld%n", &k, &n, &end) != 2 || part[end] || k < 1 || k > n) {
+    fprintf(stderr, "ambi check: --part %s: 2/8 is the second of eight\n", part);
+    return 2;
+  }
+  if (ck->jobs > 0) {
+    fprintf(stderr, "ambi check: --part is one process: not with --jobs\n");
+    return 2;
+  }
+  ck->job = k - 1;
+  ck->jobs = n;
+  return 0;
+}
+
 /* 0, or 2 with a sentence on stderr. */
 static int check_arguments(const checker *ck) {
   char names[512], err[800];
@@ -283,16 +304,17 @@ int check_main(int argc, char **argv) {
   static checker ck;
   ck = (checker){.seed = 1, .terminal = is_terminal()};
   setvbuf(stdout, NULL, _IOLBF, 1 << 16); /* should a kernel crash, what came before is still seen */
-  const char *model = NULL;
+  const char *model = NULL, *part = NULL;
   const option options[] = {
       {"op", OPT_STRING, &ck.op, "OP", "only that op"},
       {"case", OPT_STRING, &ck.text, "TEXT", "only this case, as \"rmsnorm x=7x33 w=33\""},
       {"seed", OPT_INT, &ck.seed, "N", "of the random values (1)"},
       {"isa", OPT_STRING, &ck.isa, "ISA", "cpu: only this instruction set; cuda: special or general"},
       {"jobs", OPT_INT, &ck.jobs, "N", "processes that share the work (cuda: one a core, at most 8; else 1)"},
+      {"part", OPT_STRING, &part, "K/N", "only the Kth of N parts of the work, for other runs to do the rest"},
       {"kernels", OPT_FLAG, &ck.kernels, NULL, "not the derivatives of the reference"},
       {"elements", OPT_INT, &ck.elements, "N",
-       "no case with a tensor of more: 8000 for emulators, 60 for race detectors"},
+       "no case with a tensor of more: 8000 for emulators, fewer for race detectors"},
       {"quick", OPT_FLAG, &ck.quick, NULL, "f32 and bf16 only"},
       {"exhaustive", OPT_FLAG, &ck.exhaustive, NULL, "all 2^32 arguments of each function"},
       {"vectors", OPT_STRING, &ck.vectors, "DIR", "ops.json and ops.safetensors to agree with (../shared/vectors)"},
@@ -312,9 +334,9 @@ int check_main(int argc, char **argv) {
   if (rc >= 0) return rc;
   if (model) return check_model(ck.device, model);
   rc = check_arguments(&ck);
+  if (!rc) rc = share_work(&ck, part);
   if (rc) return rc;
-  if (ck.jobs <= 0) ck.jobs = check_default_jobs(&ck);
-  rc = ck.jobs > 1 ? check_by_jobs(&ck, run_checks) : run_checks(&ck);
+  rc = ck.jobs > 1 && !part ? check_by_jobs(&ck, run_checks) : run_checks(&ck);
   if (rc) return fprintf(stderr, "ambi check: %s\n", ck.trouble), rc;
   printf("%lld passed, %lld failed", (long long)ck.passed, (long long)ck.failed);
   if (ck.skipped) printf(", %lld skipped", (long long)ck.skipped);
