@@ -17,6 +17,7 @@ typedef struct {
   const cpu_call *c;
   pointwise_fn *fn;                          /* on dense reals                                            */
   pointwise_fn *bf16;                        /* the same on dense bf16s, without tiles; may be NULL        */
+  bool moves;                                /* fn is its only argument: a line is converted, or copied     */
   int in[MOST_IN], out[MOST_OUT], ins, outs; /* slots */
   real params[MOST_PARAMS];
   int only;    /* the one output to write; -1: all of them */
@@ -102,6 +103,10 @@ static void pointwise_piece(const pointwise *w, int64_t piece) {
   int64_t inner = inner_of(g), pieces = pieces_of(g);
   lines l = lines_at(w, piece / pieces);
   int64_t first = piece % pieces * PIECE, end = min64(first + PIECE, inner);
+  if (w->moves) {
+    strip_copy(&l.out[0], first, &l.in[0], first, end - first);
+    return;
+  }
   pointwise_fn *direct = direct_fn(w, &l);
   if (direct) {
     direct_piece(w, &l, direct, first, end);
@@ -189,6 +194,14 @@ static inline bool repeats(const pointwise *w, int j) {
   bool any = false;
   for (int k = 0; k < g->ndim; k++) any = any || g->stride[w->out[j]][k] == 0;
   return any && writes_slot(w->c->p, w->out[j]);
+}
+
+/* fn of ops that only move values: where they are summed it is still called */
+static inline void move_values(const void *const *in, void *const *out, int64_t n, const real *none, bool stream) {
+  (void)none;
+  const real *from = in[0];
+  real *to = out[0];
+  FOR_LANES(i, n, v_put_past(to + i, v_get(from + i, left), left, stream););
 }
 
 SHARED void pointwise_run(const cpu_call *c, pointwise w) {

@@ -1,20 +1,11 @@
-/* cast on the CPU: strips convert, so there is only a copy left to write. */
+/* cast on the CPU: strips convert. */
 #include "backends/cpu/pointwise.h"
 
-static void move(const void *const *in, void *const *out, int64_t n, const real *none, bool stream) {
-  (void)none;
-  const real *from = in[0];
-  real *to = out[0];
-  FOR_LANES(i, n, v_put_past(to + i, v_get(from + i, left), left, stream););
+static void move(const cpu_call *c, int from, int to) {
+  pointwise_run(c, (pointwise){.fn = move_values, .moves = true, .in = {from}, .ins = 1, .out = {to}, .outs = 1});
 }
 
-static void forward(const cpu_call *c) {
-  pointwise_run(c, (pointwise){.fn = move, .in = {AMBI_CAST_X}, .ins = 1, .out = {AMBI_CAST_Y}, .outs = 1});
-}
-
-static void backward(const cpu_call *c) {
-  pointwise_run(
-      c, (pointwise){.fn = move, .in = {AMBI_GRAD(AMBI_CAST_Y)}, .ins = 1, .out = {AMBI_GRAD(AMBI_CAST_X)}, .outs = 1});
-}
+static void forward(const cpu_call *c) { move(c, AMBI_CAST_X, AMBI_CAST_Y); }
+static void backward(const cpu_call *c) { move(c, AMBI_GRAD(AMBI_CAST_Y), AMBI_GRAD(AMBI_CAST_X)); }
 
 const cpu_kernel CPU_KERNEL(cast) = {"pointwise", NULL, forward, backward};

@@ -50,15 +50,10 @@ static void forward(const cpu_call *c) {
   if (g->count) pool_run(c->threads, pointwise_tasks(g), copy_task, &w);
 }
 
-static void move(const void *const *in, void *const *out, int64_t n, const real *none, bool stream) {
-  (void)none;
-  const real *from = in[0];
-  real *to = out[0];
-  FOR_LANES(i, n, v_put_past(to + i, v_get(from + i, left), left, stream););
-}
-
 static void backward(const cpu_call *c) {
-  pointwise_run(c, (pointwise){.fn = move, .in = {AMBI_GRAD(Y)}, .ins = 1, .out = {AMBI_GRAD(X)}, .outs = 1});
+  pointwise_run(
+      c,
+      (pointwise){.fn = move_values, .moves = true, .in = {AMBI_GRAD(Y)}, .ins = 1, .out = {AMBI_GRAD(X)}, .outs = 1});
 }
 
 const cpu_kernel CPU_KERNEL(copy) = {"pointwise", NULL, forward, backward};
