@@ -10,7 +10,6 @@ On the CPU: runs on torch 1.13 and 2.x. torch allocates its results; malloc is t
 costs no page faults. On a GPU: peers_gpu.py; the best of torch's own kernels and torch.compile."""
 import argparse
 import json
-import math
 import os
 import shutil
 import subprocess
@@ -19,12 +18,12 @@ import time
 
 try:
     import torch
-    from peers_torch import DTYPES, FORWARD, parse_shape
+    import peers_torch as peers
 except ImportError:
     torch = None
 
-ROTATE_BYTES = 1 << 30
-MAX_SETS = 32
+OPS = ("rmsnorm", "layernorm", "gated", "unary", "softmax", "add", "copy", "cast", "cross_entropy", "linear",
+       "linear_cross_entropy", "embedding", "rope", "conv1d", "selective_scan", "grad_norm")
 
 
 # ---- the rows of `ambi bench` --------------------------------------------------------------------------------
@@ -55,27 +54,6 @@ def parse_rows(text):
 
 # ---- time ----------------------------------------------------------------------------------------------------
 
-def make_inputs(tensors, attributes):
-    """One set of inputs; A is negative, so that the scan decays."""
-    t = {}
-    for name, (shape, dtype, strides) in tensors.items():
-        values = torch.rand(shape) * 2 - 1 if "i" not in dtype else torch.ones(shape)
-        if name == "a" and "delta" in tensors:
-            values = -values.abs() - 0.1
-        t[name] = values.to(DTYPES[dtype])
-        if strides:
-            t[name] = torch.empty_strided(shape, strides, dtype=DTYPES[dtype]).copy_(values)
-    return t
-
-
-def set_count(tensors):
-    if "delta" in tensors:
-        return 1  # the graph of a scan in plain torch is large, and its time is not the memory's
-    size = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "i64": 8, "i32": 4}
-    one = sum(size[d] * math.prod(s) for s, d, _ in tensors.values())
-    return max(1, min(MAX_SETS, ROTATE_BYTES // max(one, 1) + 1))
-
-
 def median_ms(calls, seconds):
     """The median of at least five timed calls, after two that are not timed; calls take turns."""
     samples, spent, i = [], 0.0, 0
@@ -103,22 +81,14 @@ def adamw_calls(tensors, sets):
 
 def torch_calls(row):
     """Callables that do once what the row says, or None when torch has no counterpart."""
-    tensors, attributes = parse_shape(row["shape"], row["dtype"])
+    tensors, attributes = peers.parse_shape(row["shape"], row["dtype"])
+    sets = peers.set_count(tensors)
     if row["op"] == "adamw":
-        return adamw_calls(tensors, set_count(tensors)) if row["dtype"] == "f32" else None
-    if row["op"] not in FORWARD or (row["op"] in ("add", "copy") and row["pass"] == "backward"):
-        return None  # torch hands the gradient on without touching it
-    forward, calls = FORWARD[row["op"]], []
-    for _ in range(set_count(tensors)):
-        t = make_inputs(tensors, attributes)
-        if row["pass"] == "forward":
-            calls.append(lambda t=t: forward(t, attributes))
-            continue
-        inputs = [v.requires_grad_() for k, v in t.items() if v.is_floating_point() and k != "y"]
-        y = forward(t, attributes)
-        dy = torch.rand_like(y)
-        calls.append(lambda y=y, x=inputs, dy=dy: torch.autograd.grad(y, x, dy, retain_graph=True))
-    return calls
+        return adamw_calls(tensors, sets) if row["dtype"] == "f32" else None
+    if row["op"] in ("add", "copy", "grad_norm") and row["pass"] == "backward":
+        return None  # torch hands the gradient on without touching it; clipping is another op
+    function = peers.sdpa(None) if row["op"] == "attention" else getattr(peers, row["op"]) if row["op"] in OPS else None
+    return function and [peers.op_call(row, function, tensors, attributes, "cpu") for _ in range(sets)]
 
 
 def torch_ms(row, seconds):
@@ -127,11 +97,9 @@ def torch_ms(row, seconds):
         calls = torch_calls(row)
         if calls is None:
             return None, "no counterpart"
-        if row["pass"] == "forward":
-            with torch.no_grad():
-                return median_ms(calls, seconds), ""
-        return median_ms(calls, seconds), ""
-    except (RuntimeError, KeyError, NotImplementedError) as e:  # a dtype this torch lacks on the CPU
+        with torch.set_grad_enabled(row["pass"] == "backward" or " grad" in row["shape"]):
+            return median_ms(calls, seconds), ""
+    except (RuntimeError, KeyError, NotImplementedError, AttributeError) as e:  # a dtype this torch lacks on the CPU
         return None, str(e).splitlines()[0][:60]
 
 

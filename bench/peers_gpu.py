@@ -4,7 +4,6 @@ median of the replays counts. What cannot be captured is timed by events. Backwa
 a graph of autograd's that was built before. Everything runs on one side stream: autograd runs backward on the
 stream of the forward, and a capture may not meet any other."""
 import collections
-import functools
 import gc
 import math
 import time
@@ -12,12 +11,10 @@ import warnings
 
 import torch
 
-from peers_torch import (DTYPES, adamw_composed, adamw_fused, conv1d, conv1d_taps, cross_entropy, cross_entropy_f32,
-                         embedding, gated, grad_norm, layernorm, linear, linear_cross_entropy, linear_cross_entropy_f32,
-                         parse_shape, rmsnorm, rope, rope_tables, sdpa, softmax, unary)
+from peers_torch import (adamw_composed, adamw_fused, conv1d, conv1d_taps, cross_entropy, cross_entropy_f32, embedding,
+                         gated, grad_norm, layernorm, linear, linear_cross_entropy, linear_cross_entropy_f32,
+                         make_inputs, op_call, parse_shape, rmsnorm, rope, sdpa, set_count, softmax, unary)
 
-ROTATE_BYTES = 1 << 30
-MAX_SETS = 32
 SAMPLE_SECONDS = 10e-3  # of calls in one sample
 MAX_TURNS = 500
 ADAMW_TENSORS, ADAMW_SMALL = 148, 1 << 22  # a case below ADAMW_SMALL is one tensor of that many
@@ -62,56 +59,7 @@ def adamw_tensors(row):
     return ADAMW_TENSORS if math.prod(parse_shape(row["shape"], row["dtype"])[0]["p"][0]) < ADAMW_SMALL else 1
 
 
-# ---- inputs --------------------------------------------------------------------------------------------------
-
-@functools.lru_cache(None)
-def random(device):
-    """A generator of our own: a capture that fails leaves torch's unusable."""
-    return torch.Generator(device)
-
-
-def make_inputs(tensors, device):
-    """One set of inputs, between -1 and 1; classes and tokens below how many there are."""
-    t = {}
-    classes = tensors["logits"][0][-1] if "logits" in tensors else tensors.get("w", ((1,),))[0][0]
-    for name, (shape, dtype, strides) in tensors.items():
-        if name in ("target", "tokens"):
-            t[name] = torch.randint(classes, shape, device=device, generator=random(device))
-            continue
-        values = torch.empty(shape, dtype=DTYPES[dtype], device=device)
-        if strides:
-            values = torch.empty_strided(shape, strides, dtype=DTYPES[dtype], device=device)
-        t[name] = values.uniform_(-1, 1, generator=random(device))
-    return t
-
-
-def set_count(tensors):
-    one = sum(DTYPES[dtype].itemsize * math.prod(shape) for shape, dtype, _ in tensors.values())
-    return max(1, min(MAX_SETS, ROTATE_BYTES // max(one, 1) + 1))
-
-
-def wanted(t, tensors, attributes):
-    """The inputs whose gradients the case names (dx, dw ..), or all."""
-    floats = [name for name in tensors if t[name].is_floating_point() and name != "y"]
-    named = [name for name in floats if "d" + name in attributes]
-    return [t[name].requires_grad_() for name in named or floats]
-
-
-def op_call(row, function, tensors, attributes, device):
-    """A callable that does once what the row says, on inputs of its own."""
-    t = make_inputs(tensors, device)
-    if row["op"] == "rope":
-        t["cos"], t["sin"] = (table.to(device) for table in rope_tables(tensors["x"][0], attributes))
-    if row["pass"] == "backward":
-        x = wanted(t, tensors, attributes)
-        y = function(t, attributes)
-        dy = torch.ones_like(y) if y.dim() == 0 else torch.empty_like(y).uniform_(-1, 1, generator=random(device))
-        return lambda: torch.autograd.grad(y, x, dy, retain_graph=True)
-    if "grad" in attributes:  # the loss and its gradient in one
-        x = wanted(t, tensors, attributes)
-        return lambda: torch.autograd.grad(function(t, attributes), x)
-    return lambda: function(t, attributes)
-
+# ---- work ----------------------------------------------------------------------------------------------------
 
 def op_work(row, function, tensors, attributes, device):
     calls = [op_call(row, function, tensors, attributes, device) for _ in range(set_count(tensors))]

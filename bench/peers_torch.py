@@ -1,7 +1,14 @@
 """peers_torch.py -- what PyTorch does for each op of ambi's: functions of the slots' tensors t and the attributes a, by
 name, and the reading of the cases that `ambi bench` prints."""
+import contextlib
+import functools
+import math
+
 import torch
 import torch.nn.functional as F
+
+ROTATE_BYTES = 1 << 30
+MAX_SETS = 32
 
 ATTRIBUTES = ("softplus", "silu", "zoh", "a_log", "eps", "offset", "cast", "alpha", "beta", "theta", "dims")
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64,
@@ -28,7 +35,62 @@ def is_true(a, name):
     return a.get(name) in ("true", "1")
 
 
-# ---- on the CPU and on a GPU ---------------------------------------------------------------------------------
+# ---- inputs --------------------------------------------------------------------------------------------------
+
+@functools.lru_cache(None)
+def random(device):
+    """A generator of our own: a capture that fails leaves torch's unusable."""
+    return torch.Generator(device)
+
+
+def make_inputs(tensors, device):
+    """One set of inputs, between -1 and 1, A of a scan below 0; classes and tokens below how many there are."""
+    t = {}
+    is_scan = "delta" in tensors
+    classes = tensors["logits"][0][-1] if "logits" in tensors else tensors.get("w", ((1,),))[0][0]
+    for name, (shape, dtype, strides) in tensors.items():
+        if name in ("target", "tokens"):
+            t[name] = torch.randint(classes, shape, device=device, generator=random(device))
+            continue
+        values = torch.empty(shape, dtype=DTYPES[dtype], device=device)
+        if strides:
+            values = torch.empty_strided(shape, strides, dtype=DTYPES[dtype], device=device)
+        low, high = (-1.1, -0.1) if name == "a" and is_scan else (-1, 1)
+        t[name] = values.uniform_(low, high, generator=random(device))
+    return t
+
+
+def set_count(tensors):
+    if "delta" in tensors:
+        return 1  # the graph of a scan in plain torch is large, and its time is not the memory's
+    one = sum(torch.empty((), dtype=DTYPES[dtype]).element_size() * math.prod(shape) for shape, dtype, _ in tensors.values())
+    return max(1, min(MAX_SETS, ROTATE_BYTES // max(one, 1) + 1))
+
+
+def wanted(t, tensors, attributes):
+    """The inputs whose gradients the case names (dx, dw ..), or all."""
+    floats = [name for name in tensors if t[name].is_floating_point() and name != "y"]
+    named = [name for name in floats if "d" + name in attributes]
+    return [t[name].requires_grad_() for name in named or floats]
+
+
+def op_call(row, function, tensors, attributes, device):
+    """A callable that does once what the row says, on inputs of its own."""
+    t = make_inputs(tensors, device)
+    if row["op"] == "rope":
+        t["cos"], t["sin"] = (table.to(device) for table in rope_tables(tensors["x"][0], attributes))
+    if row["pass"] == "backward":
+        x = wanted(t, tensors, attributes)
+        y = function(t, attributes)
+        dy = torch.ones_like(y) if y.dim() == 0 else torch.empty_like(y).uniform_(-1, 1, generator=random(device))
+        return lambda: torch.autograd.grad(y, x, dy, retain_graph=True)
+    if "grad" in attributes:  # the loss and its gradient in one
+        x = wanted(t, tensors, attributes)
+        return lambda: torch.autograd.grad(function(t, attributes), x)
+    return lambda: function(t, attributes)
+
+
+# ---- ops ----------------------------------------------------------------------------------------------------
 
 def rmsnorm(t, a):
     eps = float(a.get("eps", 1e-6))
@@ -91,15 +153,6 @@ def softmax(t, a):
     return F.softmax(t["x"], -1)
 
 
-FORWARD = {"rmsnorm": rmsnorm, "layernorm": layernorm, "gated": gated, "unary": unary, "conv1d": conv1d,
-           "selective_scan": selective_scan, "linear": linear, "softmax": softmax,
-           "add": lambda t, a: torch.add(t["a"], t["b"]),
-           "copy": lambda t, a: t["x"].clone(),
-           "cast": lambda t, a: t["x"].to(t["y"].dtype)}
-
-
-# ---- on a GPU only -------------------------------------------------------------------------------------------
-
 def conv1d_taps(t, a):
     """conv1d as a sum of shifted products, which torch.compile makes one kernel of."""
     width, length = t["w"].shape[-1], t["x"].shape[-1]
@@ -154,13 +207,29 @@ def grad_norm(t, a):
 
 
 def sdpa(backend):
-    """Attention by one of torch.nn.attention.SDPBackend; raises where that one cannot."""
+    """Attention by one of torch.nn.attention.SDPBackend, which raises where it cannot; by any: None."""
     def run(t, a):
         q, k, v = t["q"], t["k"], t["v"]
+        causal = is_true(a, "causal") and q.shape[2] > 1  # torch's one query would see the first key alone
+        if causal and q.shape[2] != k.shape[2]:
+            raise KeyError("its mask begins at the first key, ambi's ends at the last")
         shared = {"enable_gqa": True} if k.shape[1] != q.shape[1] else {}
-        with torch.nn.attention.sdpa_kernel(getattr(torch.nn.attention.SDPBackend, backend)):
-            return F.scaled_dot_product_attention(q, k, v, is_causal=is_true(a, "causal"), **shared)
+        chosen = torch.nn.attention.sdpa_kernel(getattr(torch.nn.attention.SDPBackend, backend)) if backend else None
+        with chosen or contextlib.nullcontext():
+            return F.scaled_dot_product_attention(q, k, v, is_causal=causal, **shared)
     return run
+
+
+def add(t, a):
+    return torch.add(t["a"], t["b"])
+
+
+def copy(t, a):
+    return t["x"].clone()
+
+
+def cast(t, a):
+    return t["x"].to(t["y"].dtype)
 
 
 def adamw_fused(p, g, m, v, steps):
