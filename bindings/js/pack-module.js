@@ -1,48 +1,8 @@
-// pack-module.js -- a kernel's module before it is compiled: its imports, its exports, and its memory and table held
-// to the limits of the manifest. Engines have no limiter of their own, so the limits are written into the module.
-import { AmbiError } from './wasm.js';
-
-const denied = (message) => {
-  throw new AmbiError(message, 'denied');
-};
-
-class Reader {
-  constructor(bytes, id) {
-    Object.assign(this, { bytes, id, at: 0, end: bytes.length });
-  }
-  broken() {
-    return denied(`${this.id}: the module is not well formed`);
-  }
-  byte() {
-    return this.at < this.end ? this.bytes[this.at++] : this.broken();
-  }
-  number() {
-    let value = 0;
-    for (let shift = 0; shift < 35; shift += 7) {
-      const b = this.byte();
-      value += (b & 127) * 2 ** shift;
-      if (b < 128) return value < 2 ** 32 ? value : this.broken();
-    }
-    return this.broken();
-  }
-  take(count) {
-    if (count > this.end - this.at) this.broken();
-    this.at += count;
-    return this.bytes.subarray(this.at - count, this.at);
-  }
-  name() {
-    return new TextDecoder().decode(this.take(this.number()));
-  }
-  /** At most as many as there are bytes left: each is at least one. */
-  list(read) {
-    const count = this.number();
-    if (count > this.end - this.at) this.broken();
-    return Array.from({ length: count }, () => read());
-  }
-  within(size) {
-    return new Reader(this.take(size), this.id);
-  }
-}
+// pack-module.js -- a kernel's module before it is compiled: its imports, its exports, what it asks of the compiler, and
+// its memory and table held to the limits of the manifest. Engines have no limiter of their own, so the limits are
+// written into the module.
+import { denied, Reader } from './pack-reader.js';
+import { checkWork } from './pack-scan.js';
 
 const functionTag = 0x60;
 const i32 = 0x7f;
@@ -160,6 +120,7 @@ export function prepareModule(bytes, k) {
   checkExports(k, types, functions, exports);
   if (memories.length !== 1) denied(`refused by limits: ${k.id}: expected one memory, got ${memories.length}`);
   if (tables.length > 8) denied(`refused by limits: ${k.id}: more than 8 tables`);
+  checkWork(k.id, types, parts);
   const replacements = new Map([[sections.memory, [1, ...lowered(k, memories[0], k.pages, 'memory')]]]);
   const held = tables.map((t) => [t.type, ...lowered(k, t, k.table, 'table')]);
   if (tables.length) replacements.set(sections.table, [...leb(tables.length), ...held.flat()]);

@@ -5,8 +5,11 @@ import { goodBody, goodTest, makeKey, makePack, module, num, sha256, sign, textP
 const loop = [0x03, 0x40, 0x0c, 0, 0x0b];
 const again = [...num(-1), 0x47, 0x0d, 0, 0x0b]; // .. != -1: once more
 
+const repeat = (count, ...bytes) => Array.from({ length: count }, () => bytes).flat();
+const unread = /its code cannot be read/; // instructions that no kernel needs
+
 /** Modules that are signed as they should be, by someone who is trusted and should not be. */
-const modules = [
+export const modules = [
   ['endless loop', [...loop, ...num(0)], {}, {}, 'timeout', /deadline of 100 ms/],
   ['load out of bounds', [...num(-16), 0x28, 2, 0], {}, {}, 'device lost', /out of bounds/],
   ['store out of bounds', [...num(0x7ffffff0), ...num(1), 0x36, 2, 0, ...num(0)], {}, {}, 'device lost', /out of bounds/],
@@ -30,6 +33,14 @@ const modules = [
   ['an entry of another type', num(0), { forwardType: 4 }, {}, 'denied', /no kernel_forward, or one of another type/],
   ['an entry that is not there', num(0), {}, { entry_point: 'kernel_other' }, 'denied', /no kernel_other/],
   ['no kernel_cleanup', num(0), { drop: ['kernel_cleanup'] }, {}, 'denied', /no kernel_cleanup/],
+  ['relaxed SIMD', [0xfd, 12, ...Array(16).fill(0), 0xfd, 12, ...Array(16).fill(0), 0xfd, 0x80, 2, 0x1a, ...num(0)], {}, {}, 'compile failed', unread],
+  ['a tail call', [0x20, 0, 0x12, 0], {}, {}, 'compile failed', unread],
+  ['an atomic fence', [0xfe, 3, 0, ...num(0)], {}, {}, 'compile failed', unread],
+  ['blocks 257 deep', [...repeat(256, 0x02, 0x40), ...repeat(256, 0x0b), ...num(0)], {}, {}, 'compile failed', /blocks 257 deep/],
+  ['a branch to 400,000 places', [0x02, 0x40, ...num(0), 0x0e, 0x80, 0xb5, 0x18, ...repeat(400001, 0), 0x0b, ...num(0)], {}, {}, 'compile failed', /branches x locals/],
+  ['4101 functions', num(0), { functions: repeat(4097, [3, []]) }, {}, 'compile failed', /4101 functions/],
+  ['2 MiB of code', [...repeat(2 ** 21, 0x01), ...num(0)], {}, {}, 'compile failed', /bytes of code; at most 1048576/],
+  ['50,001 locals', num(0), { locals: 50001 }, {}, 'compile failed', unread],
   ['a self-test it does not pass', num(0), {}, { self_test: [{ ...goodTest, out: [7] }] }, 'denied', /refused by self-test/],
   ['a self-test that cannot be read', num(0), {}, { self_test: [{ pass: 'sideways' }] }, 'denied', /self-test 0 cannot be read/],
 ];

@@ -1,12 +1,12 @@
 // test_pack.mjs -- the host of kernel packs in JavaScript: what it lets through, and what it does not. PACKAGE is the folder
 // that was built; PACK, if given, a folder with a pack of ambi's kernels, KEY the public key that signed it, PROGRAM ambi.
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { goodBody, goodTest, load, makeKey, makePack, module, num, sha256, sign, tripleBody } from './forge.mjs';
-import { makeGallery, manifests } from './gallery.mjs';
+import { makeGallery, manifests, modules } from './gallery.mjs';
 import { mistake } from './schema.mjs';
 import { equal, near, numbers, ok, rejects, run, test, throws } from './test.mjs';
 
@@ -425,6 +425,20 @@ if (packFolder) {
 }
 
 if (packFolder && program && process.env.AMBI_WASMTIME) {
+  test('node and the program refuse the same code, with the same words', async () => {
+    const place = mkdtempSync(join(tmpdir(), 'ambi-pack-'));
+    const host = new PackHost({ trusted: [key.public] });
+    const refused = modules.filter(([, , , , status]) => status === 'compile failed');
+    for (const [name, body, how, kernel] of refused) {
+      const files = await makePack(module(body, how), key, { kernel });
+      for (const [file, bytes] of Object.entries(files)) writeFileSync(join(place, file), bytes);
+      const { message } = await (await host.open(files)).kernel('k').catch((e) => e);
+      const { status, stderr, stdout } = spawnSync(program, ['pack', 'verify', place, '--trust', Buffer.from(key.public).toString('hex')],
+        { encoding: 'utf8' });
+      ok(status === 1 && (stdout + stderr).includes(message), `${name}: ${message}; the program: ${status} ${stdout}${stderr}`);
+    }
+    rmSync(place, { recursive: true });
+  });
   test('node and the program give the same bits', async () => {
     const place = mkdtempSync(join(tmpdir(), 'ambi-pack-'));
     const own = await new PackHost({ trusted: [readFileSync(keyFile, 'utf8')] }).open(packFolder);
