@@ -10,7 +10,7 @@
 #include "ops/rope/turn.h"
 
 enum { X = AMBI_ROPE_X, POSITIONS = AMBI_ROPE_POSITIONS, FREQUENCIES = AMBI_ROPE_FREQUENCIES, Y = AMBI_ROPE_Y };
-enum { ROWS = 32 }; /* positions of a task */
+enum { ROWS = 32 }; /* positions of a task, of the table's and of one that goes along them */
 
 /* ---- the table, in the workspace ---- */
 typedef struct {
@@ -114,60 +114,91 @@ INLINE void rotate_pairs(int kind, const strip *x, const strip *y, const real *c
   }
 }
 
+/* Rows that a task takes one after the other: positions of one head or, where heads lie closer together than
+ * positions (x is (B, L, H, D) in memory), heads of one position. */
 typedef struct {
   const cpu_call *c;
   int from, to, kind;
+  bool across;              /* heads after heads */
+  int64_t positions, heads; /* of a task; across: all of the last axis of heads */
 } call;
 
-static int64_t row_offset(const rope_recipe *r, int slot, int64_t batch, int64_t head, int64_t l) {
-  return batch * r->batch_stride[slot] + grid_offset(&r->heads, slot, head) + l * r->row_stride[slot];
+enum { TASK = 16384 }; /* elements */
+
+static call call_of(const cpu_call *c, int from, int to) {
+  const rope_recipe *r = rope_of(c->p);
+  bool dense = r->channel_stride[from] == 1 && r->channel_stride[to] == 1;
+  call k = {.c = c, .from = from, .to = to};
+  k.kind = dense && all_bf16(c, AMBI_BIT(from) | AMBI_BIT(to)) ? BF16S : REALS;
+  int last = r->heads.ndim - 1;
+  k.across = last >= 0 && llabs(r->heads.stride[from][last]) < llabs(r->row_stride[from]);
+  if (k.across) {
+    k.heads = r->heads.shape[last];
+    k.positions = max64(1, TASK / (k.heads * r->channels));
+  } else {
+    k.positions = ROWS;
+    k.heads = max64(1, TASK / (min64(ROWS, r->length) * r->channels));
+  }
+  return k;
 }
 
-/* Positions [first, last) of one head */
-INLINE void rotate_head(const call *k, table t, int64_t batch, int64_t head, int64_t first, int64_t last, int kind) {
+static strip row_at(const call *k, int slot, int64_t batch, int64_t head, int64_t l) {
+  const rope_recipe *r = rope_of(k->c->p);
+  int64_t at = batch * r->batch_stride[slot] + grid_offset(&r->heads, slot, head) + l * r->row_stride[slot];
+  return strip_of(k->c, slot, at, r->channel_stride[slot]);
+}
+
+/* Bytes from a row to the next */
+static int64_t row_step(const call *k, int slot) {
+  const rope_recipe *r = rope_of(k->c->p);
+  int64_t step = k->across ? r->heads.stride[slot][r->heads.ndim - 1] : r->row_stride[slot];
+  return step * dtype_bytes(k->c->p->t[slot].dtype);
+}
+
+/* n rows, the first of them that of (batch, head, l) */
+INLINE void rotate_rows(const call *k, table t, int64_t batch, int64_t head, int64_t l, int64_t n, int kind) {
   const rope_recipe *r = rope_of(k->c->p);
   bool interleaved = k->c->p->op.u.rope.interleaved != 0;
-  strip x = strip_of(k->c, k->from, row_offset(r, k->from, batch, head, first), r->channel_stride[k->from]);
-  strip y = strip_of(k->c, k->to, row_offset(r, k->to, batch, head, first), r->channel_stride[k->to]);
-  for (int64_t l = first; l < last; l++) {
-    const real *cosine = t.row + (batch * r->length + l) * 2 * t.width, *sine = cosine + t.width;
+  strip x = row_at(k, k->from, batch, head, l), y = row_at(k, k->to, batch, head, l);
+  const real *cosine = t.row + (batch * r->length + l) * 2 * t.width;
+  int64_t x_step = row_step(k, k->from), y_step = row_step(k, k->to), t_step = k->across ? 0 : 2 * t.width;
+  for (; n > 0; n--, x.at += x_step, y.at += y_step, cosine += t_step) {
     if (interleaved)
-      rotate_pairs(kind, &x, &y, cosine, sine, r->dims);
+      rotate_pairs(kind, &x, &y, cosine, cosine + t.width, r->dims);
     else
-      rotate_halves(kind, &x, &y, cosine, sine, t.half);
+      rotate_halves(kind, &x, &y, cosine, cosine + t.width, t.half);
     if (r->dims < r->channels) strip_copy(&y, r->dims, &x, r->dims, r->channels - r->dims);
-    x.at += r->row_stride[k->from] * dtype_bytes(x.dtype);
-    y.at += r->row_stride[k->to] * dtype_bytes(y.dtype);
   }
 }
 
-static int64_t heads_per_task(const rope_recipe *r) { return max64(1, 16384 / (min64(ROWS, r->length) * r->channels)); }
+INLINE void rotate_block(const call *k, int64_t batch, int64_t head, int64_t l, int kind) {
+  const rope_recipe *r = rope_of(k->c->p);
+  table t = table_of(k->c);
+  int64_t heads = min64(k->heads, r->heads.count - head), positions = min64(k->positions, r->length - l);
+  for (int64_t i = 0; i < positions && k->across; i++) rotate_rows(k, t, batch, head, l + i, heads, kind);
+  for (int64_t i = 0; i < heads && !k->across; i++) rotate_rows(k, t, batch, head + i, l, positions, kind);
+}
 
 static void rotate_task(void *context, int64_t task) {
   const call *k = context;
   const rope_recipe *r = rope_of(k->c->p);
-  table t = table_of(k->c);
-  int64_t blocks = ceil_div(r->length, ROWS), each = heads_per_task(r), groups = ceil_div(r->heads.count, each);
-  int64_t first = task % blocks * ROWS, head = task / blocks % groups * each, batch = task / blocks / groups;
-  int64_t last = min64(first + ROWS, r->length), heads = min64(head + each, r->heads.count);
-  for (; head < heads; head++) {
-    if (HAS_BF16S && k->kind == BF16S)
-      rotate_head(k, t, batch, head, first, last, BF16S);
-    else
-      rotate_head(k, t, batch, head, first, last, REALS);
-  }
+  int64_t blocks = ceil_div(r->length, k->positions), groups = ceil_div(r->heads.count, k->heads);
+  int64_t l = task % blocks * k->positions, head = task / blocks % groups * k->heads, batch = task / blocks / groups;
+  if (HAS_BF16S && k->kind == BF16S)
+    rotate_block(k, batch, head, l, BF16S);
+  else
+    rotate_block(k, batch, head, l, REALS);
   stream_fence();
 }
 
 static void rotate(const cpu_call *c, int from, int to) {
   const rope_recipe *r = rope_of(c->p);
-  bool dense = r->channel_stride[from] == 1 && r->channel_stride[to] == 1;
-  call k = {c, from, to, dense && all_bf16(c, AMBI_BIT(from) | AMBI_BIT(to)) ? BF16S : REALS};
   if (ambi_numel(&c->p->t[to]) == 0) return;
   fill_frequencies(c, table_of(c));
   pool_run(c->threads, ceil_div(r->batches * r->length, ROWS), table_task, (void *)c);
-  int64_t groups = ceil_div(r->heads.count, heads_per_task(r));
-  pool_run(c->threads, r->batches * groups * ceil_div(r->length, ROWS), rotate_task, &k);
+  call k = call_of(c, from, to);
+  int64_t blocks = ceil_div(r->length, k.positions), groups = ceil_div(r->heads.count, k.heads);
+  pool_run(c->threads, r->batches * groups * blocks, rotate_task, &k);
 }
 
 static void forward(const cpu_call *c) { rotate(c, X, Y); }
