@@ -53,6 +53,7 @@ typedef struct {
 
 static inline int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline uint64_t magnitude(int64_t v) { return v < 0 ? 0 - (uint64_t)v : (uint64_t)v; }
 static inline int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
 #endif

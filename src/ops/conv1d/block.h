@@ -33,8 +33,6 @@ typedef struct {
   int64_t positions, sums; /* to go through; sums a task keeps: dw, db */
 } cut;
 
-static inline uint64_t magnitude(int64_t v) { return v < 0 ? 0 - (uint64_t)v : (uint64_t)v; }
-
 static inline cut cut_of(const problem *p) {
   enum { CHANNELS = TILE, STEPS = 256, WORTH_WAKING = 16384, MOST_TASKS = 256 };
   const conv1d_recipe *r = conv1d(p);

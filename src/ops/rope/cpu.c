@@ -131,7 +131,7 @@ static call call_of(const cpu_call *c, int from, int to) {
   call k = {.c = c, .from = from, .to = to};
   k.kind = dense && all_bf16(c, AMBI_BIT(from) | AMBI_BIT(to)) ? BF16S : REALS;
   int last = r->heads.ndim - 1;
-  k.across = last >= 0 && llabs(r->heads.stride[from][last]) < llabs(r->row_stride[from]);
+  k.across = last >= 0 && magnitude(r->heads.stride[from][last]) < magnitude(r->row_stride[from]);
   if (k.across) {
     k.heads = r->heads.shape[last];
     k.positions = max64(1, TASK / (k.heads * r->channels));
@@ -175,8 +175,9 @@ INLINE void rotate_block(const call *k, int64_t batch, int64_t head, int64_t l, 
   const rope_recipe *r = rope_of(k->c->p);
   table t = table_of(k->c);
   int64_t heads = min64(k->heads, r->heads.count - head), positions = min64(k->positions, r->length - l);
-  for (int64_t i = 0; i < positions && k->across; i++) rotate_rows(k, t, batch, head, l + i, heads, kind);
-  for (int64_t i = 0; i < heads && !k->across; i++) rotate_rows(k, t, batch, head + i, l, positions, kind);
+  int64_t lines = k->across ? positions : heads, rows = k->across ? heads : positions;
+  for (int64_t i = 0; i < lines; i++)
+    rotate_rows(k, t, batch, k->across ? head : head + i, k->across ? l + i : l, rows, kind);
 }
 
 static void rotate_task(void *context, int64_t task) {

@@ -35,8 +35,6 @@ typedef struct {
   int64_t offset, lane, row, lanes, rows;
 } tile_view;
 
-static uint64_t magnitude(int64_t v) { return v < 0 ? 0 - (uint64_t)v : (uint64_t)v; }
-
 static bool along_lanes(const tile_view *v) { return v->rows == 1 || magnitude(v->lane) <= magnitude(v->row); }
 
 /* The first strip, `skip` strips in; and the bytes from one strip to the next. */
