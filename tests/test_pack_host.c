@@ -404,6 +404,58 @@ static ambi_status open_loops(const char *name, int groups, int deep, int locals
   return s;
 }
 
+/* Text made of the same piece again and again; NULL: there is no memory. */
+static char *repeated(const char *first, const char *piece, int count, const char *last) {
+  size_t n = strlen(piece);
+  char *text = malloc(strlen(first) + (size_t)count * n + strlen(last) + 1), *p = text;
+  if (!text) return NULL;
+  p += sprintf(p, "%s", first);
+  for (int i = 0; i < count; i++, p += n) memcpy(p, piece, n);
+  sprintf(p, "%s", last);
+  return text;
+}
+
+static ambi_status open_text(const char *name, const char *definitions, const char *body) {
+  ambi_pack *p = definitions && body ? open_pack(host, name, "1.0.0", definitions, body, NULL) : NULL;
+  ambi_pack_kernel *k = NULL;
+  ambi_status s = ambi_pack_kernel_open(p, "k", &k);
+  ambi_pack_kernel_close(k);
+  ambi_pack_close(p);
+  return s;
+}
+
+/* A function that only branches, or only looks into a table: no local is changed. */
+static void test_branches(void) {
+  char *ifs = repeated("", "(if (local.get 0) (then (local.set 0 (i32.const 1)))) ", 60000, "(i32.const 0)");
+  char *calls = repeated("", "(drop (call_indirect (param i32) (result i32) (i32.const 0) (i32.const 0))) ", 20000,
+                         "(i32.const 0)");
+  char *reads = repeated("", "(drop (table.get 0 (i32.const 0))) ", 20000, "(i32.const 0)");
+  const char *table = MEMORY "(table 1 funcref)";
+  CHECK_STATUS(open_text("ifs", MEMORY, ifs), AMBI_COMPILE_FAILED, "too long to compile", "branches");
+  CHECK_STATUS(open_text("indirect", table, calls), AMBI_COMPILE_FAILED, "too long to compile", "branches");
+  CHECK_STATUS(open_text("reads", table, reads), AMBI_COMPILE_FAILED, "too long to compile", "branches");
+  free(ifs), free(calls), free(reads);
+}
+
+/* Calls, two bytes each, that move hundreds of values; types, each of which is given code. */
+static void test_values(void) {
+  char *list = repeated("", "i32 ", 200, ""), *zeros = repeated("", "(i32.const 0) ", 200, "");
+  char *calls = repeated("(call $f) ", "(call $g) ", 2000, ""), *drops = repeated("", "(drop) ", 199, "");
+  char *types = repeated(MEMORY, "", 0, ""), *text = NULL, *body = NULL;
+  if (asprintf(&text, MEMORY "(func $f (result %s) %s) (func $g (param %s) (result %s) %s)", list, zeros, list, list,
+               zeros) < 0 ||
+      asprintf(&body, "%s %s", calls, drops) < 0)
+    return;
+  CHECK_STATUS(open_text("calls", text, body), AMBI_COMPILE_FAILED, "too long to compile", "values");
+  for (int i = 0; i < 700 && types; i++) {
+    char *more = repeated(types, "(type (func (param", 1, ""), *next = more ? repeated(more, " i32", i, ")))") : NULL;
+    free(types), free(more);
+    types = next;
+  }
+  CHECK_STATUS(open_text("types", types, "(i32.const 0)"), AMBI_COMPILE_FAILED, "too long to compile", "values");
+  free(list), free(zeros), free(calls), free(drops), free(types), free(text), free(body);
+}
+
 /* A few kilobytes that would keep the compiler busy for minutes are not given to it. */
 static void test_compiling(void) {
   double begin = now();
@@ -412,6 +464,8 @@ static void test_compiling(void) {
   CHECK_STATUS(open_loops("deep", 1, 1000, 1), AMBI_COMPILE_FAILED, "too long to compile", "deep");
   CHECK(now() - begin < 3, "three refusals took %.1f s", now() - begin);
   CHECK_OK(open_loops("usual", 10, 8, 40));
+  test_branches();
+  test_values();
 }
 
 /* ---- what is switched off ---- */
