@@ -120,6 +120,22 @@ test('what was activated is remembered by the state', async () => {
   await rejects(swapped(make(), { version: '9.0.0' }), /the state of kernel packs/);
 });
 
+test('hosts that share a state: none goes below what another has activated, none forgets it', async () => {
+  let kept = '{}';
+  const state = { load: () => pause(5).then(() => JSON.parse(kept)), save: (s) => pause(5).then(() => (kept = JSON.stringify(s))) };
+  const [a, b] = [0, 1].map(() => new PackHost({ trusted: [key.public], state }));
+  const [old, other] = [await opened(b, goodBody, { version: '1.0.0' }), await opened(b, goodBody, { name: 'other' })];
+  await swapped(a, { version: '2.0.0' });
+  await rejects(b.swap(old), /refused by downgrade/);
+  await rejects(opened(b, goodBody, { version: '1.5.0' }), /2\.0\.0 was activated before/);
+  await b.swap(other);
+  equal(kept, '{"forged":"2.0.0","other":"1.0.0"}');
+  const both = [await opened(a, goodBody, { name: 'x' }), await opened(b, goodBody, { name: 'y' })];
+  await Promise.all([a.swap(both[0]), b.swap(both[1])]);
+  equal(Object.keys(JSON.parse(kept)).sort().join(), 'forged,other,x,y');
+  for (const host of [a, b]) host.close();
+});
+
 test('a fallback steps in, and a ring of them ends', async () => {
   const host = new PackHost({ trusted: [key.public] });
   const wasm = module(goodBody);
