@@ -302,6 +302,43 @@ static void test_swaps(void) {
   ambi_pack_host_destroy(h);
 }
 
+static void count_refusals(void *context, const char *check, int passed, const char *sentence) {
+  (void)check, (void)sentence;
+  *(int *)context += !passed;
+}
+
+/* What steps in for a kernel is decided by the swap: calls do not wait for the self-test that fails each time. */
+static void test_active_fallback(void) {
+  static const char slow[] =
+      "\"resource_limits\": {\"max_epoch_ticks\": 300}, \"self_test\": [{\"pass\": \"forward\", "
+      "\"params\": \"\", \"out\": [1], \"tolerance\": 1e-6}]";
+  size_t n = 0, m = 0;
+  int refused = 0;
+  void *good = forge_kernel(MEMORY, GIVES("5"), &n), *bad = forge_kernel(MEMORY, "(loop $l (br $l)) (i32.const 0)", &m);
+  forged_kernel k[] = {{"k", bad, m, slow}, {"good", good, n, NULL}};
+  forged_pack p = {"spare", "1.0.0", k, 2, secret, "\"fallbacks\": {\"k\": \"good\", \"alias\": \"k\"}"};
+  ambi_pack_options o = {.trusted = (const uint8_t(*)[32])key, .trusted_count = 1, .report = count_refusals};
+  ambi_pack_host *h = NULL;
+  ambi_pack *pack = NULL;
+  ambi_pack_kernel *kernel = NULL;
+  o.report_context = &refused;
+  CHECK_OK(ambi_pack_host_create(&o, &h));
+  CHECK(good && bad && forge_pack(path_of("spare"), &p), "spare");
+  CHECK_OK(ambi_pack_open(h, path_of("spare"), &pack));
+  CHECK_OK(ambi_pack_swap(h, pack));
+  ambi_pack_close(pack);
+  double begin = now();
+  for (int i = 0; i < 10; i++) CHECK(answer(h) == 5, "the fallback gives %g", answer(h));
+  CHECK(now() - begin < 0.3, "20 calls of a fallback took %.2f s", now() - begin);
+  CHECK(refused == 1, "told of %d refusals", refused);
+  CHECK_OK(ambi_pack_active(h, "alias", &kernel));
+  CHECK(strcmp(ambi_pack_kernel_id(kernel), "good") == 0, "an alias is %s", ambi_pack_kernel_id(kernel));
+  ambi_pack_kernel_close(kernel);
+  CHECK_STATUS(ambi_pack_active(h, "none", &kernel), AMBI_INVALID, "has no kernel none");
+  ambi_pack_host_destroy(h);
+  free(good), free(bad);
+}
+
 /* ---- what is told ---- */
 typedef struct {
   ambi_pack_host *host;
@@ -510,6 +547,7 @@ int main(void) {
   test_drafts();
   test_special_files();
   test_swaps();
+  test_active_fallback();
   test_reports();
   test_options();
   test_code();
