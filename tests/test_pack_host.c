@@ -421,6 +421,21 @@ static void test_code(void) {
   ambi_pack_kernel_close(k);
 }
 
+/* Names in a module that would move a terminal's cursor */
+static void test_names(void) {
+  static const struct {
+    const char *name, *definitions, *word;
+  } cases[] = {{"import", "(import \"e\\1b[31mv\" \"\\07f\" (func)) " MEMORY, "[31mv"},
+               {"export", MEMORY "(func (export \"\\1b[2Jx\")) (func (export \"\\1b[2Jx\"))", "[2Jx"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    ambi_pack *p = open_pack(host, cases[i].name, "1.0.0", cases[i].definitions, "(i32.const 0)", NULL);
+    ambi_pack_kernel *k = NULL;
+    CHECK(ambi_pack_kernel_open(p, "k", &k) != AMBI_OK, "%s: taken", cases[i].name);
+    CHECK(strstr(ambi_error(), cases[i].word) && !strpbrk(ambi_error(), "\033\a"), "%s", cases[i].name);
+    ambi_pack_close(p);
+  }
+}
+
 /* ---- compiling ---- */
 /* `groups` of loops `deep` inside each other, all of `locals` changed in the innermost */
 static ambi_status open_loops(const char *name, int groups, int deep, int locals) {
@@ -551,6 +566,7 @@ int main(void) {
   test_reports();
   test_options();
   test_code();
+  test_names();
   test_proposals();
   test_compiling();
   ambi_pack_host_destroy(host);

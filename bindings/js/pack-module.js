@@ -6,6 +6,9 @@ const denied = (message) => {
   throw new AmbiError(message, 'denied');
 };
 
+/** Names that a module gives reach terminals and logs in sentences: control characters become spaces. */
+export const plain = (text) => text.replace(/[\0-\x1f\x7f]/g, ' ');
+
 class Reader {
   constructor(bytes, id) {
     Object.assign(this, { bytes, id, at: 0, end: bytes.length });
@@ -46,13 +49,16 @@ class Reader {
 
 const functionTag = 0x60;
 const i32 = 0x7f;
+const mostValues = 200000; // of types, in all; src/pack/scan.c
 const valueTypes = [i32, 0x7e, 0x7d, 0x7c, 0x7b, 0x70, 0x6f];
 const sections = { type: 1, import: 2, function: 3, table: 4, memory: 5, export: 7 };
 
 /** Functions of numbers, vectors and plain references; newer types take more than a byte, and no kernel needs them. */
 function readTypes(r) {
   const strange = () => denied(`refused by exports: ${r.id} has types that kernels have no use for`);
+  let values = 0;
   const value = () => {
+    if (++values > mostValues) strange();
     const type = r.byte();
     return valueTypes.includes(type) ? type : strange();
   };
@@ -94,7 +100,7 @@ function readSections(bytes, id) {
 function checkImports(part, id) {
   if (!part || part.number() === 0) return;
   const [from, name] = [part.name(), part.name()];
-  const what = `${from.slice(0, 60)}.${name.slice(0, 60)}`;
+  const what = plain(`${from.slice(0, 60)}.${name.slice(0, 60)}`);
   denied(`refused by imports: ${id} asks for ${what}, and a kernel may import nothing`);
 }
 

@@ -5,7 +5,7 @@ import { mkdtempSync, readFileSync, rmSync, symlinkSync, truncateSync, writeFile
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { goodBody, goodTest, load, makeKey, makePack, module, num, sha256, sign, tripleBody } from './forge.mjs';
+import { goodBody, goodTest, leb, load, makeKey, makePack, module, num, sha256, sign, tripleBody } from './forge.mjs';
 import { makeGallery, manifests } from './gallery.mjs';
 import { mistake } from './schema.mjs';
 import { equal, near, numbers, ok, rejects, run, test, throws } from './test.mjs';
@@ -393,6 +393,21 @@ test('a path, in node', async () => {
   equal((await new PackHost({ trusted: [key.public] }).open('.')).kernels[0], 'k');
   process.chdir(from);
   rmSync(place, { recursive: true });
+});
+
+test('names in a module move no cursor', async () => {
+  const host = new PackHost({ trusted: [key.public] });
+  const imports = [{ from: 'e\x1b[31mv', name: '\x07f', kind: 0, type: [3] }];
+  const e = await rejects((await host.open(await makePack(module(num(0), { imports }), key))).kernel('k'), /\[31mv/);
+  ok(!/[\x1b\x07]/.test(e.message), JSON.stringify(e.message));
+});
+
+test('types without end are not read', async () => {
+  const host = new PackHost({ trusted: [key.public] });
+  const types = Array.from({ length: 2000 }, () => [0x60, 0xe8, 7, ...Array(1000).fill(0x7f), 0]).flat();
+  const wasm = Uint8Array.from([0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, 1, ...leb(types.length + 2), 0xd0, 0x0f, ...types]);
+  const one = await host.open(await makePack(wasm, key));
+  await rejects(one.kernel('k'), /types that kernels have no use for/);
 });
 
 test('params by name', async () => {
