@@ -122,6 +122,20 @@ static void test_start_in_time(void) {
   ambi_pack_kernel_close(k);
 }
 
+/* The time that opening a kernel took is none of its first call's. */
+static void test_opened_slowly(void) {
+  ambi_pack_kernel *k =
+      open_kernel("slow-open",
+                  MEMORY
+                  "(func $f (param $n i64) (local $i i64) (loop $l (local.set $i (i64.add (local.get "
+                  "$i) (i64.const 1))) (br_if $l (i64.lt_u (local.get $i) (local.get $n))))) "
+                  "(func $s (call $f (i64.const 1500000000))) (start $s)",
+                  "(call $f (i64.const 20000000)) (i32.const 0)", "\"resource_limits\": {\"max_epoch_ticks\": 20000}");
+  ambi_pack_call call = {.ticks = 250};
+  if (k) CHECK_OK(ambi_pack_run(k, &call));
+  ambi_pack_kernel_close(k);
+}
+
 /* A ticker that comes 60 ms late stops no call of few milliseconds whose deadline is 40. */
 static void test_late_ticker(void) {
   ambi_pack_kernel *k = open_kernel("late", MEMORY,
@@ -556,6 +570,7 @@ int main(void) {
   if (!CHECK(s == AMBI_OK && mkdtemp(root), "no host: %s", ambi_error())) return test_done();
   test_stacks();
   test_start_in_time();
+  test_opened_slowly();
   test_late_ticker();
   test_leases();
   test_state();
