@@ -9,12 +9,18 @@ const denied = (message) => {
 /** Names that a module gives reach terminals and logs in sentences: control characters become spaces. */
 export const plain = (text) => text.replace(/[\0-\x1f\x7f]/g, ' ');
 
+/** Of sections, and of entries in one: engines take no more exports, and reading them keeps the page's thread busy. */
+const mostItems = 100000;
+
 class Reader {
   constructor(bytes, id) {
     Object.assign(this, { bytes, id, at: 0, end: bytes.length });
   }
   broken() {
     return denied(`${this.id}: the module is not well formed`);
+  }
+  tooMany() {
+    return denied(`${this.id}: the module has more than ${mostItems} sections, functions or exports`);
   }
   byte() {
     return this.at < this.end ? this.bytes[this.at++] : this.broken();
@@ -40,6 +46,7 @@ class Reader {
   list(read) {
     const count = this.number();
     if (count > this.end - this.at) this.broken();
+    if (count > mostItems) this.tooMany();
     return Array.from({ length: count }, () => read());
   }
   within(size) {
@@ -92,7 +99,7 @@ function readSections(bytes, id) {
     const from = r.at;
     const kind = r.byte();
     const body = r.within(r.number());
-    found.push({ kind, from, to: r.at, body });
+    if (found.push({ kind, from, to: r.at, body }) > mostItems) r.tooMany();
   }
   return found;
 }

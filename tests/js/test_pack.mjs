@@ -410,6 +410,17 @@ test('types without end are not read', async () => {
   await rejects(one.kernel('k'), /types that kernels have no use for/);
 });
 
+test('sections and exports without end are not read', async () => {
+  const host = new PackHost({ trusted: [key.public] });
+  const head = [0, 0x61, 0x73, 0x6d, 1, 0, 0, 0];
+  const customs = new Uint8Array(8 + 3 * 2 ** 20).map((_, i) => head[i] ?? (i % 3 === 0 ? 1 : 0)); // 00 01 00
+  const exports = Uint8Array.from([...head, 7, ...leb(900003), ...leb(300000), ...new Uint8Array(900000)]);
+  for (const wasm of [customs, exports]) {
+    const one = await host.open(await makePack(wasm, key));
+    await rejects(one.kernel('k'), /more than 100000 sections, functions or exports/);
+  }
+});
+
 test('params by name', async () => {
   const bytes = [...load(16), ...load(32), 0x28, 2, 4, 0x36, 2, 0, ...num(0)]; // out[0] = params[1], as bits
   const params = '{"n":{"type":"u32","default":3,"min":1},"7":{"type":"f32","default":0.5,"max":2},"m":{"type":"u32"}}';
