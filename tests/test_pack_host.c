@@ -220,6 +220,13 @@ static void test_state(void) {
   snprintf(below, sizeof below, "%s/below", state); /* a file is no folder: that is not absent */
   o.state = below;
   CHECK_STATUS(ambi_pack_host_create(&o, &a), AMBI_DENIED, "state");
+  const char *const others[] = {"{\"a\\\"b\": \"1.0.0\"}", "{\"a\\u0000b\": \"1.0.0\"}", "{\"\": \"1.0.0\"}"};
+  o.state = state; /* names that no pack has would be written back as something else */
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+    char err[200];
+    CHECK(file_write(state, others[i], strlen(others[i]), err, sizeof err), "%s", err);
+    CHECK_STATUS(ambi_pack_host_create(&o, &a), AMBI_DENIED, "expected names of packs");
+  }
 }
 
 static void *write_often(void *context) {
