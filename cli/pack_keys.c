@@ -208,6 +208,12 @@ int pack_verify(int argc, char **argv) {
   return rc;
 }
 
+/* Free text of a manifest: it moves no cursor and begins no line that looks like another. */
+static void put_plain(const char *text) {
+  for (; *text; text++) putchar((unsigned char)*text < 0x20 || *text == 0x7f ? ' ' : *text);
+  putchar('\n');
+}
+
 int pack_info(int argc, char **argv) {
   trust_options t = {0};
   const char *folder = NULL;
@@ -223,10 +229,15 @@ int pack_info(int argc, char **argv) {
   ambi_pack_kernel_info k;
   if (!host) return 1;
   rc = ambi_pack_open(host, folder, &pack) == AMBI_OK ? 0 : trouble(folder);
-  if (!rc && ambi_pack_get_info(pack, &p) == AMBI_OK) printf("%s %s: %s\n", p.name, p.version, p.description);
-  for (int32_t i = 0; !rc && ambi_pack_get_kernel_info(pack, i, &k) == AMBI_OK; i++)
-    printf("  %-15s %6llu bytes  %5u pages  %6u ms  %d tests  %s\n", k.id, (unsigned long long)k.bytes,
-           k.max_memory_pages, k.max_epoch_ticks, k.self_tests, k.name);
+  if (!rc && ambi_pack_get_info(pack, &p) == AMBI_OK) {
+    printf("%s %s: ", p.name, p.version);
+    put_plain(p.description);
+  }
+  for (int32_t i = 0; !rc && ambi_pack_get_kernel_info(pack, i, &k) == AMBI_OK; i++) {
+    printf("  %-15s %6llu bytes  %5u pages  %6u ms  %d tests  ", k.id, (unsigned long long)k.bytes, k.max_memory_pages,
+           k.max_epoch_ticks, k.self_tests);
+    put_plain(k.name);
+  }
   ambi_pack_close(pack);
   ambi_pack_host_destroy(host);
   return rc;

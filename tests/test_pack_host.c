@@ -122,6 +122,20 @@ static void test_start_in_time(void) {
   ambi_pack_kernel_close(k);
 }
 
+/* The time that opening a kernel took is none of its first call's. */
+static void test_opened_slowly(void) {
+  ambi_pack_kernel *k =
+      open_kernel("slow-open",
+                  MEMORY
+                  "(func $f (param $n i64) (local $i i64) (loop $l (local.set $i (i64.add (local.get "
+                  "$i) (i64.const 1))) (br_if $l (i64.lt_u (local.get $i) (local.get $n))))) "
+                  "(func $s (call $f (i64.const 1500000000))) (start $s)",
+                  "(call $f (i64.const 20000000)) (i32.const 0)", "\"resource_limits\": {\"max_epoch_ticks\": 20000}");
+  ambi_pack_call call = {.ticks = 250};
+  if (k) CHECK_OK(ambi_pack_run(k, &call));
+  ambi_pack_kernel_close(k);
+}
+
 /* A ticker that comes 60 ms late stops no call of few milliseconds whose deadline is 40. */
 static void test_late_ticker(void) {
   ambi_pack_kernel *k = open_kernel("late", MEMORY,
@@ -206,6 +220,13 @@ static void test_state(void) {
   snprintf(below, sizeof below, "%s/below", state); /* a file is no folder: that is not absent */
   o.state = below;
   CHECK_STATUS(ambi_pack_host_create(&o, &a), AMBI_DENIED, "state");
+  const char *const others[] = {"{\"a\\\"b\": \"1.0.0\"}", "{\"a\\u0000b\": \"1.0.0\"}", "{\"\": \"1.0.0\"}"};
+  o.state = state; /* names that no pack has would be written back as something else */
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+    char err[200];
+    CHECK(file_write(state, others[i], strlen(others[i]), err, sizeof err), "%s", err);
+    CHECK_STATUS(ambi_pack_host_create(&o, &a), AMBI_DENIED, "expected names of packs");
+  }
 }
 
 static void *write_often(void *context) {
@@ -302,6 +323,43 @@ static void test_swaps(void) {
   ambi_pack_host_destroy(h);
 }
 
+static void count_refusals(void *context, const char *check, int passed, const char *sentence) {
+  (void)check, (void)sentence;
+  *(int *)context += !passed;
+}
+
+/* What steps in for a kernel is decided by the swap: calls do not wait for the self-test that fails each time. */
+static void test_active_fallback(void) {
+  static const char slow[] =
+      "\"resource_limits\": {\"max_epoch_ticks\": 300}, \"self_test\": [{\"pass\": \"forward\", "
+      "\"params\": \"\", \"out\": [1], \"tolerance\": 1e-6}]";
+  size_t n = 0, m = 0;
+  int refused = 0;
+  void *good = forge_kernel(MEMORY, GIVES("5"), &n), *bad = forge_kernel(MEMORY, "(loop $l (br $l)) (i32.const 0)", &m);
+  forged_kernel k[] = {{"k", bad, m, slow}, {"good", good, n, NULL}};
+  forged_pack p = {"spare", "1.0.0", k, 2, secret, "\"fallbacks\": {\"k\": \"good\", \"alias\": \"k\"}"};
+  ambi_pack_options o = {.trusted = (const uint8_t(*)[32])key, .trusted_count = 1, .report = count_refusals};
+  ambi_pack_host *h = NULL;
+  ambi_pack *pack = NULL;
+  ambi_pack_kernel *kernel = NULL;
+  o.report_context = &refused;
+  CHECK_OK(ambi_pack_host_create(&o, &h));
+  CHECK(good && bad && forge_pack(path_of("spare"), &p), "spare");
+  CHECK_OK(ambi_pack_open(h, path_of("spare"), &pack));
+  CHECK_OK(ambi_pack_swap(h, pack));
+  ambi_pack_close(pack);
+  double begin = now();
+  for (int i = 0; i < 10; i++) CHECK(answer(h) == 5, "the fallback gives %g", answer(h));
+  CHECK(now() - begin < 0.3, "20 calls of a fallback took %.2f s", now() - begin);
+  CHECK(refused == 1, "told of %d refusals", refused);
+  CHECK_OK(ambi_pack_active(h, "alias", &kernel));
+  CHECK(strcmp(ambi_pack_kernel_id(kernel), "good") == 0, "an alias is %s", ambi_pack_kernel_id(kernel));
+  ambi_pack_kernel_close(kernel);
+  CHECK_STATUS(ambi_pack_active(h, "none", &kernel), AMBI_INVALID, "has no kernel none");
+  ambi_pack_host_destroy(h);
+  free(good), free(bad);
+}
+
 /* ---- what is told ---- */
 typedef struct {
   ambi_pack_host *host;
@@ -384,6 +442,21 @@ static void test_code(void) {
   ambi_pack_kernel_close(k);
 }
 
+/* Names in a module that would move a terminal's cursor */
+static void test_names(void) {
+  static const struct {
+    const char *name, *definitions, *word;
+  } cases[] = {{"import", "(import \"e\\1b[31mv\" \"\\07f\" (func)) " MEMORY, "[31mv"},
+               {"export", MEMORY "(func (export \"\\1b[2Jx\")) (func (export \"\\1b[2Jx\"))", "[2Jx"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    ambi_pack *p = open_pack(host, cases[i].name, "1.0.0", cases[i].definitions, "(i32.const 0)", NULL);
+    ambi_pack_kernel *k = NULL;
+    CHECK(ambi_pack_kernel_open(p, "k", &k) != AMBI_OK, "%s: taken", cases[i].name);
+    CHECK(strstr(ambi_error(), cases[i].word) && !strpbrk(ambi_error(), "\033\a"), "%s", cases[i].name);
+    ambi_pack_close(p);
+  }
+}
+
 /* ---- compiling ---- */
 /* `groups` of loops `deep` inside each other, all of `locals` changed in the innermost */
 static ambi_status open_loops(const char *name, int groups, int deep, int locals) {
@@ -404,6 +477,58 @@ static ambi_status open_loops(const char *name, int groups, int deep, int locals
   return s;
 }
 
+/* Text made of the same piece again and again; NULL: there is no memory. */
+static char *repeated(const char *first, const char *piece, int count, const char *last) {
+  size_t n = strlen(piece);
+  char *text = malloc(strlen(first) + (size_t)count * n + strlen(last) + 1), *p = text;
+  if (!text) return NULL;
+  p += sprintf(p, "%s", first);
+  for (int i = 0; i < count; i++, p += n) memcpy(p, piece, n);
+  sprintf(p, "%s", last);
+  return text;
+}
+
+static ambi_status open_text(const char *name, const char *definitions, const char *body) {
+  ambi_pack *p = definitions && body ? open_pack(host, name, "1.0.0", definitions, body, NULL) : NULL;
+  ambi_pack_kernel *k = NULL;
+  ambi_status s = ambi_pack_kernel_open(p, "k", &k);
+  ambi_pack_kernel_close(k);
+  ambi_pack_close(p);
+  return s;
+}
+
+/* A function that only branches, or only looks into a table: no local is changed. */
+static void test_branches(void) {
+  char *ifs = repeated("", "(if (local.get 0) (then (local.set 0 (i32.const 1)))) ", 60000, "(i32.const 0)");
+  char *calls = repeated("", "(drop (call_indirect (param i32) (result i32) (i32.const 0) (i32.const 0))) ", 20000,
+                         "(i32.const 0)");
+  char *reads = repeated("", "(drop (table.get 0 (i32.const 0))) ", 20000, "(i32.const 0)");
+  const char *table = MEMORY "(table 1 funcref)";
+  CHECK_STATUS(open_text("ifs", MEMORY, ifs), AMBI_COMPILE_FAILED, "too long to compile", "branches");
+  CHECK_STATUS(open_text("indirect", table, calls), AMBI_COMPILE_FAILED, "too long to compile", "branches");
+  CHECK_STATUS(open_text("reads", table, reads), AMBI_COMPILE_FAILED, "too long to compile", "branches");
+  free(ifs), free(calls), free(reads);
+}
+
+/* Calls, two bytes each, that move hundreds of values; types, each of which is given code. */
+static void test_values(void) {
+  char *list = repeated("", "i32 ", 200, ""), *zeros = repeated("", "(i32.const 0) ", 200, "");
+  char *calls = repeated("(call $f) ", "(call $g) ", 2000, ""), *drops = repeated("", "(drop) ", 199, "");
+  char *types = repeated(MEMORY, "", 0, ""), *text = NULL, *body = NULL;
+  if (asprintf(&text, MEMORY "(func $f (result %s) %s) (func $g (param %s) (result %s) %s)", list, zeros, list, list,
+               zeros) < 0 ||
+      asprintf(&body, "%s %s", calls, drops) < 0)
+    return;
+  CHECK_STATUS(open_text("calls", text, body), AMBI_COMPILE_FAILED, "too long to compile", "values");
+  for (int i = 0; i < 700 && types; i++) {
+    char *more = repeated(types, "(type (func (param", 1, ""), *next = more ? repeated(more, " i32", i, ")))") : NULL;
+    free(types), free(more);
+    types = next;
+  }
+  CHECK_STATUS(open_text("types", types, "(i32.const 0)"), AMBI_COMPILE_FAILED, "too long to compile", "values");
+  free(list), free(zeros), free(calls), free(drops), free(types), free(text), free(body);
+}
+
 /* A few kilobytes that would keep the compiler busy for minutes are not given to it. */
 static void test_compiling(void) {
   double begin = now();
@@ -412,6 +537,8 @@ static void test_compiling(void) {
   CHECK_STATUS(open_loops("deep", 1, 1000, 1), AMBI_COMPILE_FAILED, "too long to compile", "deep");
   CHECK(now() - begin < 3, "three refusals took %.1f s", now() - begin);
   CHECK_OK(open_loops("usual", 10, 8, 40));
+  test_branches();
+  test_values();
 }
 
 /* ---- what is switched off ---- */
@@ -450,15 +577,18 @@ int main(void) {
   if (!CHECK(s == AMBI_OK && mkdtemp(root), "no host: %s", ambi_error())) return test_done();
   test_stacks();
   test_start_in_time();
+  test_opened_slowly();
   test_late_ticker();
   test_leases();
   test_state();
   test_drafts();
   test_special_files();
   test_swaps();
+  test_active_fallback();
   test_reports();
   test_options();
   test_code();
+  test_names();
   test_proposals();
   test_compiling();
   ambi_pack_host_destroy(host);

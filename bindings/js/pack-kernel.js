@@ -3,6 +3,7 @@ import { fail } from './wasm.js';
 import { deadlineIn, Instance } from './pack-instance.js';
 import { most } from './pack-manifest.js';
 import { prepareModule } from './pack-module.js';
+import { plain } from './pack-reader.js';
 
 const denied = (message) => fail(message, 'denied');
 export const fromHex = (text) => Uint8Array.from(text.match(/../g) ?? [], (b) => parseInt(b, 16));
@@ -85,7 +86,7 @@ class Compiled {
     try {
       k.#module = await WebAssembly.compile(limited);
     } catch (e) {
-      fail(`${info.id}: ${e.message}`, 'compile failed');
+      fail(`${info.id}: ${plain(e.message)}`, 'compile failed');
     }
     try {
       await k.#selfTest();

@@ -1,18 +1,21 @@
 // pack-module.js -- a kernel's module before it is compiled: its imports, its exports, what it asks of the compiler, and
 // its memory and table held to the limits of the manifest. Engines have no limiter of their own, so the limits are
 // written into the module.
-import { denied, Reader } from './pack-reader.js';
+import { denied, mostItems, plain, Reader } from './pack-reader.js';
 import { checkWork } from './pack-scan.js';
 
 const functionTag = 0x60;
 const i32 = 0x7f;
+const mostValues = 200000; // of types, in all; src/pack/scan.c
 const valueTypes = [i32, 0x7e, 0x7d, 0x7c, 0x7b, 0x70, 0x6f];
 const sections = { type: 1, import: 2, function: 3, table: 4, memory: 5, export: 7 };
 
 /** Functions of numbers, vectors and plain references; newer types take more than a byte, and no kernel needs them. */
 function readTypes(r) {
   const strange = () => denied(`refused by exports: ${r.id} has types that kernels have no use for`);
+  let values = 0;
   const value = () => {
+    if (++values > mostValues) strange();
     const type = r.byte();
     return valueTypes.includes(type) ? type : strange();
   };
@@ -46,7 +49,7 @@ function readSections(bytes, id) {
     const from = r.at;
     const kind = r.byte();
     const body = r.within(r.number());
-    found.push({ kind, from, to: r.at, body });
+    if (found.push({ kind, from, to: r.at, body }) > mostItems) r.tooMany();
   }
   return found;
 }
@@ -54,7 +57,7 @@ function readSections(bytes, id) {
 function checkImports(part, id) {
   if (!part || part.number() === 0) return;
   const [from, name] = [part.name(), part.name()];
-  const what = `${from.slice(0, 60)}.${name.slice(0, 60)}`;
+  const what = plain(`${from.slice(0, 60)}.${name.slice(0, 60)}`);
   denied(`refused by imports: ${id} asks for ${what}, and a kernel may import nothing`);
 }
 

@@ -5,12 +5,21 @@ export const denied = (message) => {
   throw new AmbiError(message, 'denied');
 };
 
+/** Names that a module gives reach terminals and logs in sentences: control characters become spaces. */
+export const plain = (text) => text.replace(/[\0-\x1f\x7f]/g, ' ');
+
+/** Of sections, and of entries in one: engines take no more exports, and reading them keeps the page's thread busy. */
+export const mostItems = 100000;
+
 export class Reader {
   constructor(bytes, id) {
     Object.assign(this, { bytes, id, at: 0, end: bytes.length });
   }
   broken() {
     return denied(`${this.id}: the module is not well formed`);
+  }
+  tooMany() {
+    return denied(`${this.id}: the module has more than ${mostItems} sections, functions or exports`);
   }
   byte() {
     return this.at < this.end ? this.bytes[this.at++] : this.broken();
@@ -41,6 +50,7 @@ export class Reader {
   list(read) {
     const count = this.number();
     if (count > this.end - this.at) this.broken();
+    if (count > mostItems) this.tooMany();
     return Array.from({ length: count }, () => read());
   }
   within(size) {

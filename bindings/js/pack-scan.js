@@ -4,9 +4,10 @@
 import { Reader } from './pack-reader.js';
 import { AmbiError } from './wasm.js';
 
-const most = { code: 2 ** 20, functions: 4096, depth: 256, joins: 1e6, locals: 50000 };
+const most = { code: 2 ** 20, functions: 4096, depth: 256, joins: 1e6, branches: 32768, values: 200000, locals: 50000 };
+const lookupBranches = 4; // a call through a table: is it there, is it made yet, has it this type
 const codeSection = 10;
-const loopCode = 0x03;
+const code = { loop: 0x03, call: 0x10, callIndirect: 0x11, tableGet: 0x25 };
 
 const refuse = (id, why) => {
   throw new AmbiError(`${id}: ${why}`, 'compile failed');
@@ -87,6 +88,16 @@ function skipTargets(r) {
   return targets;
 }
 
+/** The ways that part or meet at an instruction. */
+const joinsOf = (r, kind) => (kind === 'table' ? skipTargets(r) : Number(['block', 'label', 'else'].includes(kind)));
+
+/** What it is to the compiler besides: branches that nobody wrote, values that move. */
+function weigh(opcode, kind, arity, work) {
+  if (opcode === code.callIndirect || opcode === code.tableGet) work.branches += lookupBranches;
+  if (opcode === code.call || opcode === code.callIndirect) work.values += 1 + arity;
+  if (kind === 'bulk') work.branches++;
+}
+
 function scanFunction(r, arity, work) {
   const locals = takeLocals(r);
   const loop = [false]; // of the blocks around this place
@@ -95,12 +106,14 @@ function scanFunction(r, arity, work) {
     const opcode = r.byte();
     const kind = kinds[opcode];
     if (kind === 'block') {
-      loop.push(opcode === loopCode);
-      loops += opcode === loopCode;
+      loop.push(opcode === code.loop);
+      loops += opcode === code.loop;
     }
     if (kind === 'end') loops -= loop.pop();
-    if (kind === 'block' || kind === 'label' || kind === 'else') joins += 1 + loops;
-    if (kind === 'table') joins += skipTargets(r) * (1 + loops);
+    const here = joinsOf(r, kind);
+    joins += here * (1 + loops);
+    work.branches += here;
+    weigh(opcode, kind, arity, work);
     skipRest[kind](r);
     work.depth = Math.max(work.depth, loop.length);
   }
@@ -117,11 +130,17 @@ function scanCode(r, arity, work) {
 
 /** `types` as pack-module.js reads them, `parts` all sections. Throws what the native host says. */
 export function checkWork(id, types, parts) {
-  const work = { code: 0, functions: 0, depth: 0, joins: 0 };
-  const arity = types.reduce((most, t) => Math.max(most, t.params.length, t.results.length), 0);
+  const work = { code: 0, functions: 0, depth: 0, joins: 0, branches: 0, values: 0 };
+  let arity = 0;
+  for (const { params, results } of types) {
+    work.values += 1 + params.length + results.length;
+    arity = Math.max(arity, params.length, results.length);
+  }
   for (const p of parts) if (p.kind === codeSection) scanCode(new CodeReader(p.body.bytes, id), arity, work);
   if (work.code > most.code) refuse(id, `${work.code} bytes of code; at most ${most.code} are compiled`);
   if (work.functions > most.functions) refuse(id, `${work.functions} functions; at most ${most.functions} are compiled`);
   if (work.depth > most.depth) refuse(id, `blocks ${work.depth} deep would take too long to compile; at most ${most.depth}`);
   if (work.joins > most.joins) refuse(id, `${work.joins} branches x locals would take too long to compile; at most ${most.joins}`);
+  if (work.branches > most.branches) refuse(id, `${work.branches} branches would take too long to compile; at most ${most.branches}`);
+  if (work.values > most.values) refuse(id, `${work.values} values of types and calls would take too long to compile; at most ${most.values}`);
 }

@@ -11,7 +11,10 @@ export interface HostOptions {
   revoked?: readonly Key[];
   /** The only modules a pack may have; none: all that the signer vouches for. */
   allowed?: readonly { id: string; hash: string }[];
-  /** Remembers the newest version of each pack ever activated; absent: in this host alone. */
+  /**
+   * Remembers the newest version of each pack ever activated; absent: in this host alone. Loaded again before each
+   * check and each save, and hosts that are given the same object take turns.
+   */
   state?: {
     load(): Record<string, string> | null | undefined | Promise<Record<string, string> | null | undefined>;
     save(state: Record<string, string>): unknown;

@@ -48,14 +48,22 @@ export async function hashOf(bytes) {
   return `sha256:${hex(new Uint8Array(await (await cryptography()).digest('SHA-256', bytes)))}`;
 }
 
+// ---- turns ---------------------------------------------------------------------------------------------------------
+const turns = new WeakMap(); // of a state: the end of the last step over it
+
+/** One step after another over what hosts of this thread share: none saves what another has not seen. */
+function inTurn(shared, step) {
+  const result = (turns.get(shared) ?? Promise.resolve()).then(step);
+  turns.set(shared, result.catch(() => {}));
+  return result;
+}
+
 // ---- the host ------------------------------------------------------------------------------------------------------
 export class PackHost {
   #options;
   #newest = new Map();
-  #loaded = null;
   #active = null;
   #previous = null;
-  #steps = Promise.resolve();
   #closed = false;
 
   /**
@@ -109,7 +117,7 @@ export class PackHost {
   /** Every check of docs/packs.md, in its order. Nothing is compiled. */
   async open(from) {
     const source = sourceOf(from);
-    await this.#load();
+    await this.#readState();
     const text = await this.#file(source, 'kernels.json', most.manifest);
     await this.#checkOrigin(source, text);
     const manifest = this.#checkManifest(text);
@@ -183,21 +191,21 @@ export class PackHost {
   }
 
   // ---- what was activated ------------------------------------------------------------------------------------------
-  #load() {
-    return (this.#loaded ??= this.#readState());
-  }
+  /** Again each time: others may have activated more since. What is known is never forgotten for it. */
   async #readState() {
     const state = (await this.#options.state?.load()) ?? {};
     if (typeof state !== 'object' || Array.isArray(state)) denied('the state of kernel packs: expected an object');
     for (const [name, text] of Object.entries(state)) {
       const version = typeof text === 'string' ? parseVersion(text) : null;
       if (!version) denied('the state of kernel packs: expected names of packs and their versions');
-      this.#newest.set(name, version);
+      const known = this.#newest.get(name);
+      if (!known || compareVersions(version, known) > 0) this.#newest.set(name, version);
     }
   }
   /** One swap after another: what one has activated, the next is compared with. */
   #activate(m, kernels) {
-    const step = this.#steps.then(async () => {
+    return inTurn(this.#options.state ?? this, async () => {
+      await this.#readState();
       const newest = this.#newest.get(m.name);
       if (newest && compareVersions(m.version, newest) < 0)
         this.#refused('downgrade', `a newer ${m.name} than ${m.versionText} was activated before`);
@@ -209,8 +217,6 @@ export class PackHost {
       this.#previous = this.#active;
       this.#active = { name: m.name, fallbacks: m.fallbacks, kernels };
     });
-    this.#steps = step.catch(() => {});
-    return step;
   }
 
   // ---- the active pack ---------------------------------------------------------------------------------------------

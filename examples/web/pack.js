@@ -6,9 +6,9 @@ let host = null;
 let pack = null;
 let kernel = null;
 
-/** What a step does, and in its line what went wrong. */
-const step = (line, work) => async (event) => {
-  event?.preventDefault();
+let turn = Promise.resolve();
+
+async function take(line, work) {
   $(line).className = '';
   $(line).textContent = '..';
   try {
@@ -18,6 +18,12 @@ const step = (line, work) => async (event) => {
     $(line).textContent = e.message;
     $(line).className = 'bad';
   }
+}
+
+/** What a step does, and in its line what went wrong. One after another: each finds the kernel the last has left. */
+const step = (line, work) => (event) => {
+  event?.preventDefault();
+  turn = turn.then(() => take(line, work));
 };
 
 // ---- the pack ------------------------------------------------------------------------------------------------------
@@ -68,12 +74,20 @@ function numbers(text, what) {
   return Float32Array.from(words, Number);
 }
 
+/** The head of an .npy file and where its numbers begin. Its length has two bytes in format 1.0, four in 2.0. */
+function headOf(bytes) {
+  const view = new DataView(bytes);
+  const magic = [0x93, 0x4e, 0x55, 0x4d, 0x50, 0x59];
+  if (bytes.byteLength < 12 || magic.some((b, i) => view.getUint8(i) !== b)) return { text: '', from: 0 };
+  const from = [0, 10 + view.getUint16(8, true), 12 + view.getUint32(8, true)][view.getUint8(6)] ?? 0;
+  return { text: new TextDecoder().decode(bytes.slice(0, Math.min(from, 4096))), from };
+}
+
 /** The numbers of an .npy file of little-endian f32 in C order. */
 async function readNpy(file) {
   const bytes = await file.arrayBuffer();
-  const head = new TextDecoder('latin1').decode(bytes.slice(0, 4096));
-  const from = bytes.byteLength < 12 ? 0 : 10 + new DataView(bytes).getUint16(8, true); // of format 1.0
-  if (!head.startsWith('\x93NUMPY') || !/'descr': '<f4', 'fortran_order': False/.test(head.slice(0, from)))
+  const { text, from } = headOf(bytes);
+  if (!/'descr': '<f4', 'fortran_order': False/.test(text))
     throw new Error(`${file.name}: not an .npy file of little-endian f32 in C order`);
   return new Float32Array(bytes.slice(from, from + 4 * Math.floor((bytes.byteLength - from) / 4)));
 }

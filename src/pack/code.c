@@ -21,6 +21,7 @@ static ambi_status check_imports(const wasmtime_api *w, const char *id, const wa
   }
   w->wasm_importtype_vec_delete(&v);
   if (count == 0) return AMBI_OK;
+  plain_text(module), plain_text(name);
   return fail(AMBI_DENIED, "refused by imports: %s asks for %s.%s, and a kernel may import nothing", id, module, name);
 }
 

@@ -303,10 +303,10 @@ void ambi_pack_kernel_close(ambi_pack_kernel *k) {
 ambi_status ambi_pack_swap(ambi_pack_host *h, ambi_pack *p) {
   if (!h || !p) return fail(AMBI_INVALID, "ambi_pack_swap: %s is NULL", h ? "pack" : "host");
   if (p->host != h) return fail(AMBI_INVALID, "ambi_pack_swap: the pack was opened by another host");
+  ambi_pack_kernel *used[MOST_KERNELS] = {NULL};
   for (int i = 0; i < p->m.count; i++) { /* each, or what steps in for it */
-    ambi_pack_kernel *k;
-    TRY(ambi_pack_kernel_open(p, p->m.kernels[i].id, &k));
-    ambi_pack_kernel_close(k);
+    TRY(ambi_pack_kernel_open(p, p->m.kernels[i].id, &used[i]));
+    ambi_pack_kernel_close(used[i]);
   }
   ambi_pack *old = NULL;
   char why[MOST_SENTENCE] = "";
@@ -316,6 +316,7 @@ ambi_status ambi_pack_swap(ambi_pack_host *h, ambi_pack *p) {
     old = h->previous;
     h->previous = h->active;
     h->active = p;
+    memcpy(p->used, used, sizeof used);
     atomic_fetch_add(&p->users, 1);
   }
   pthread_mutex_unlock(&h->lock);
@@ -337,15 +338,26 @@ ambi_status ambi_pack_rollback(ambi_pack_host *h) {
   return AMBI_OK;
 }
 
+/* As the swap has decided: a kernel that failed its self-test then is not tried again by every call. */
+static ambi_pack_kernel *kernel_in_use(ambi_pack *p, const char *id) {
+  ambi_pack_kernel *k = kernel_named(p, id);
+  const char *instead = k ? NULL : json_text(json_get(p->m.fallbacks, id));
+  if (instead) k = kernel_named(p, instead);
+  return k ? p->used[k - p->kernels] : NULL;
+}
+
 ambi_status ambi_pack_active(ambi_pack_host *h, const char *id, ambi_pack_kernel **out) {
   if (out) *out = NULL;
   if (!h || !id || !out) return fail(AMBI_INVALID, "ambi_pack_active: %s is NULL", !h ? "host" : !id ? "id" : "out");
   pthread_mutex_lock(&h->lock);
   ambi_pack *p = h->active;
-  if (p) atomic_fetch_add(&p->users, 1);
+  if (p) atomic_fetch_add(&p->users, 1); /* the kernel's */
+  ambi_pack_kernel *k = p ? kernel_in_use(p, id) : NULL;
   pthread_mutex_unlock(&h->lock);
   if (!p) return fail(AMBI_INVALID, "no pack is active");
-  ambi_status s = ambi_pack_kernel_open(p, id, out);
+  *out = k;
+  if (k) return AMBI_OK;
+  ambi_status s = fail(AMBI_INVALID, "the pack %s has no kernel %.64s", p->m.name, id);
   pack_release(p);
   return s;
 }

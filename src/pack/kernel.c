@@ -229,6 +229,7 @@ static ambi_status self_test(ambi_pack_kernel *k) {
     TRY(run_trial(k, t, number++));
   if (number) return AMBI_OK;
   TRY(take_instance(k, k->m->ticks, &i)); /* at least it begins */
+  i->spent = 0;                           /* and no call waited for it */
   give_instance(k, i);
   return AMBI_OK;
 }

@@ -79,6 +79,8 @@ static bool is_word(const char *s, const char *more) {
   return *s != 0;
 }
 
+bool is_pack_name(const char *text) { return is_word(text, "-."); }
+
 /* A file in the pack's own folder or below: plain words between slashes, none of which begins with a dot. */
 static bool is_path(const char *s) {
   if (!is_word(s, "-./") || *s == '/' || *s == '.') return false;
@@ -202,7 +204,7 @@ static ambi_status take_pack(manifest *m, const json_value *o) {
   m->version_text = json_text(json_get(o, "version"));
   m->description = text_or(o, "description", "");
   m->fallbacks = json_get(o, "fallbacks");
-  if (!is_word(m->name, "-.")) return fail(AMBI_DENIED, "manifest: name: not a plain word");
+  if (!is_pack_name(m->name)) return fail(AMBI_DENIED, "manifest: name: not a plain word");
   TRY(take_version(o, "version", &m->version));
   TRY(take_version(o, "min_runtime_version", &m->min_runtime));
   TRY(take_version(o, "max_runtime_version", &m->max_runtime));

@@ -30,6 +30,7 @@ ambi_status manifest_read(manifest *m, const char *text, size_t bytes);
 void manifest_free(manifest *m);
 const manifest_kernel *manifest_find(const manifest *m, const char *id);
 
+bool is_pack_name(const char *text);
 bool version_parse(const char *text, pack_version *v); /* "1.2.3" */
 int version_compare(pack_version a, pack_version b);
 

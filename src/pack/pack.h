@@ -87,7 +87,8 @@ struct ambi_pack {
   size_t text_bytes;
   manifest m;
   ambi_pack_kernel kernels[MOST_KERNELS];
-  void *bytes[MOST_KERNELS]; /* of modules, until they are compiled */
+  ambi_pack_kernel *used[MOST_KERNELS]; /* by the active pack: each, or what stepped in for it; the host's lock */
+  void *bytes[MOST_KERNELS];            /* of modules, until they are compiled */
   size_t sizes[MOST_KERNELS];
 };
 

@@ -5,6 +5,10 @@
  *   depth     blocks inside blocks, of the deepest function
  *   joins     (blocks + targets of branches), each times 1 + the loops around it, x (locals + values a block may
  *             take), summed over functions: every join of two ways may have to merge every local
+ *   branches  blocks, targets of branches, operations on whole memories and tables, and, each worth a few, calls
+ *             through tables and reads of them: with no locals at all time grows with their square
+ *   values    what types take and give, and calls x what one may take and give: each is moved by itself, and every
+ *             type is given code of its own
  *
  * At the limits compiling takes seconds; ambi's own kernels are at an eighth of them or less.
  * A few kilobytes can ask for minutes. Whatever cannot be read is refused: the engine would, and if it did not, nobody
@@ -16,7 +20,10 @@ enum {
   MOST_FUNCTIONS = 4096,
   MOST_DEPTH = 256,
   MOST_JOINS = 1000000,
+  MOST_BRANCHES = 32768,
+  MOST_VALUES = 200000,
   MOST_LOCALS = 50000,
+  LOOKUP_BRANCHES = 4, /* a call through a table: is it there, is it made yet, has it this type */
   LOOP = 3
 };
 
@@ -160,6 +167,17 @@ static uint64_t skip_targets(reader *r) {
   return targets;
 }
 
+/* The ways that part or meet at an instruction, but for those of a table of targets. */
+static uint64_t joins_of(kind k) { return k == BLOCK || k == LABEL || k == ELSE; }
+
+/* What it is to the compiler besides: branches that nobody wrote, values that move. */
+static void weigh(uint8_t opcode, kind k, module_work *w) {
+  enum { CALL = 0x10, CALL_INDIRECT = 0x11, TABLE_GET = 0x25 };
+  if (opcode == CALL_INDIRECT || opcode == TABLE_GET) w->branches += LOOKUP_BRANCHES;
+  if (opcode == CALL || opcode == CALL_INDIRECT) w->values += 1 + w->arity;
+  if (k == BULK) w->branches++;
+}
+
 static void scan_function(reader r, module_work *w) {
   bool loop[MOST_DEPTH + 1] = {false}; /* of the blocks around this place */
   uint64_t locals = take_locals(&r), joins = 1, depth = 1, loops = 0;
@@ -168,8 +186,10 @@ static void scan_function(reader r, module_work *w) {
     kind k = kind_of(opcode);
     if (k == BLOCK) loop[depth++] = opcode == LOOP, loops += opcode == LOOP;
     if (k == END) loops -= loop[--depth];
-    if (k == BLOCK || k == LABEL || k == ELSE) joins += 1 + loops;
-    if (k == TABLE) joins += skip_targets(&r) * (1 + loops);
+    uint64_t here = k == TABLE ? skip_targets(&r) : joins_of(k);
+    joins += here * (1 + loops);
+    w->branches += here;
+    weigh(opcode, k, w);
     skip_rest(&r, k);
     if (depth > w->depth) w->depth = depth;
   }
@@ -177,7 +197,7 @@ static void scan_function(reader r, module_work *w) {
   w->readable = w->readable && !r.bad && (r.at == r.end || depth > MOST_DEPTH);
 }
 
-/* The most values that a type takes or gives */
+/* The values that types take and give, and the most of one */
 static void scan_types(reader r, module_work *w) {
   uint32_t count = take_u32(&r);
   for (uint32_t i = 0; i < count && !r.bad; i++) {
@@ -186,7 +206,9 @@ static void scan_types(reader r, module_work *w) {
       uint32_t n = take_u32(&r);
       skip(&r, n);
       if (n > w->arity) w->arity = n;
+      w->values += n;
     }
+    w->values++;
   }
   w->readable = w->readable && !r.bad;
 }
@@ -231,5 +253,11 @@ ambi_status scan_check(const char *id, const void *bytes, size_t n) {
   if (w.joins > MOST_JOINS)
     return fail(AMBI_COMPILE_FAILED, "%s: %llu branches x locals would take too long to compile; at most %d", id,
                 (unsigned long long)w.joins, MOST_JOINS);
+  if (w.branches > MOST_BRANCHES)
+    return fail(AMBI_COMPILE_FAILED, "%s: %llu branches would take too long to compile; at most %d", id,
+                (unsigned long long)w.branches, MOST_BRANCHES);
+  if (w.values > MOST_VALUES)
+    return fail(AMBI_COMPILE_FAILED, "%s: %llu values of types and calls would take too long to compile; at most %d",
+                id, (unsigned long long)w.values, MOST_VALUES);
   return AMBI_OK;
 }

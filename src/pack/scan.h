@@ -4,7 +4,7 @@
 #include "core/core.h"
 
 typedef struct {
-  uint64_t code, functions, depth, joins, arity; /* bytes; see scan.c */
+  uint64_t code, functions, depth, joins, branches, values, arity; /* bytes; see scan.c */
   bool readable;
 } module_work;
 

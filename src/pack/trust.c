@@ -102,7 +102,8 @@ static ambi_status take_names(ambi_pack_host *h, const json_value *root) {
   for (const json_value *v = root->child; v; v = v->next) {
     pack_version version;
     const char *text = json_text(v);
-    bool good = v->key_length <= MOST_TEXT && text && version_parse(text, &version);
+    bool good = v->key_length <= MOST_TEXT && strlen(v->key) == v->key_length && is_pack_name(v->key);
+    good = good && text && version_parse(text, &version);
     if (!good || !remember(h, v->key, version))
       return fail(AMBI_DENIED, "%s: expected names of packs and their versions", h->o.state);
   }

@@ -22,6 +22,11 @@ ambi_status wasmtime_load(wasmtime_api *w) {
   return library_load(&r, &w->library);
 }
 
+void plain_text(char *text) {
+  for (char *c = text; *c; c++)
+    if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = ' ';
+}
+
 ambi_status wasmtime_failed(const wasmtime_api *w, ambi_status s, const char *what, wasmtime_error *e, wasm_trap *t) {
   static const char *const traps[] = {"the stack overflowed",
                                       "an access out of bounds of its memory",
@@ -48,8 +53,7 @@ ambi_status wasmtime_failed(const wasmtime_api *w, ambi_status s, const char *wh
     size_t n = m.size < sizeof text - 1 ? m.size : sizeof text - 1;
     memcpy(text, m.data, n);
     text[n] = 0;
-    for (char *c = text; *c; c++)
-      if (*c == '\n') *c = ' ';
+    plain_text(text);
     w->wasm_byte_vec_delete(&m);
   }
   if (e) w->wasmtime_error_delete(e);

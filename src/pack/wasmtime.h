@@ -97,6 +97,9 @@ typedef struct {
 /* The library that AMBI_WASMTIME names, or one of the system. It stays loaded: its signal handlers do. */
 ambi_status wasmtime_load(wasmtime_api *w);
 
+/* Names that a module gives reach terminals and logs in sentences: control characters become spaces. */
+void plain_text(char *text);
+
 /* The sentences of an error or a trap, which are freed: a status that says `what` failed and why. */
 ambi_status wasmtime_failed(const wasmtime_api *w, ambi_status s, const char *what, wasmtime_error *e, wasm_trap *t);
 

@@ -2,7 +2,7 @@
 const subtle = globalThis.crypto?.subtle ?? (await import('node:crypto')).webcrypto.subtle;
 
 // ---- modules -------------------------------------------------------------------------------------------------------
-const leb = (n) => {
+export const leb = (n) => {
   const out = [];
   for (; n >= 128; n = Math.floor(n / 128)) out.push((n % 128) | 128);
   return [...out, n];

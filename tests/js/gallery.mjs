@@ -38,6 +38,8 @@ export const modules = [
   ['an atomic fence', [0xfe, 3, 0, ...num(0)], {}, {}, 'compile failed', unread],
   ['blocks 257 deep', [...repeat(256, 0x02, 0x40), ...repeat(256, 0x0b), ...num(0)], {}, {}, 'compile failed', /blocks 257 deep/],
   ['a branch to 400,000 places', [0x02, 0x40, ...num(0), 0x0e, 0x80, 0xb5, 0x18, ...repeat(400001, 0), 0x0b, ...num(0)], {}, {}, 'compile failed', /branches x locals/],
+  ['33,000 ifs', [...repeat(33000, 0x20, 0, 0x04, 0x40, 0x0b), ...num(0)], {}, {}, 'compile failed', /33000 branches/],
+  ['70,000 calls', [...repeat(70000, ...num(0), 0x10, 2, 0x1a), ...num(0)], {}, {}, 'compile failed', /values of types and calls/],
   ['4101 functions', num(0), { functions: repeat(4097, [3, []]) }, {}, 'compile failed', /4101 functions/],
   ['2 MiB of code', [...repeat(2 ** 21, 0x01), ...num(0)], {}, {}, 'compile failed', /bytes of code; at most 1048576/],
   ['50,001 locals', num(0), { locals: 50001 }, {}, 'compile failed', unread],

@@ -152,6 +152,41 @@ if (packFolder) {
     await says('verdict', '/kernels, signed by the key you trust/');
     await there.close();
   });
+
+  test('the page of packs: kernels chosen in a hurry leave no worker behind; .npy of both formats', async () => {
+    const there = await browser.page(`${server.url}pack.html`);
+    await there.until("document.body.dataset.ready === 'yes'");
+    await there.value(`(() => { const Real = Worker; globalThis.alive = 0;
+      globalThis.Worker = class extends Real { constructor(...all) { super(...all); alive++; } terminate() { alive--; super.terminate(); } }; })()`);
+    await there.choose('#key', readFileSync(keyFile, 'utf8').trim());
+    await there.choose('#address', '/pack/');
+    await there.click('#open button');
+    await there.until("/signed by the key you trust/.test(document.getElementById('verdict').textContent)");
+    await there.value(`(() => { const e = document.getElementById('kernel');
+      for (const id of ['glu_f32', 'rmsnorm_f32', 'linear_f32', 'gelu_f32']) { e.value = id; e.dispatchEvent(new Event('change')); } })()`);
+    await there.until("alive <= 1 && document.getElementById('result').className === 'good'", 10);
+    const params = "[...document.querySelectorAll('[data-param]')].map((i) => i.dataset.param).join()";
+    equal(await there.value(params), 'num_elements');
+    for (const version of [1, 2]) {
+      const read = await there.value(`(async () => {
+        const text = "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }".padEnd(63) + '\\n';
+        const head = [0x93, ...new TextEncoder().encode('NUMPY'), ${version}, 0, 64, 0, ...(${version} === 2 ? [0, 0] : [])];
+        const files = new DataTransfer();
+        files.items.add(new File([Uint8Array.from(head), text, Float32Array.of(1.5, -2)], 'a.npy'));
+        const input = document.querySelector('[data-for=a]');
+        document.getElementById('a').value = '';
+        input.files = files.files;
+        input.dispatchEvent(new Event('change'));
+        for (let i = 0; i < 50 && !document.getElementById('a').value; i++) await new Promise((r) => setTimeout(r, 20));
+        return document.getElementById('a').value;
+      })()`);
+      equal(read, '1.5, -2', `format ${version}`);
+    }
+    await there.value(`(() => { const files = new DataTransfer(); files.items.add(new File(['not one'], 'b.npy'));
+      const input = document.querySelector('[data-for=b]'); input.files = files.files; input.dispatchEvent(new Event('change')); })()`);
+    await there.until("/b.npy: not an .npy file/.test(document.getElementById('result').textContent)");
+    await there.close();
+  });
 }
 
 await run(async () => {

@@ -5,7 +5,7 @@ import { mkdtempSync, readFileSync, rmSync, symlinkSync, truncateSync, writeFile
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { goodBody, goodTest, load, makeKey, makePack, module, num, sha256, sign, tripleBody } from './forge.mjs';
+import { goodBody, goodTest, leb, load, makeKey, makePack, module, num, sha256, sign, tripleBody } from './forge.mjs';
 import { makeGallery, manifests, modules } from './gallery.mjs';
 import { mistake } from './schema.mjs';
 import { equal, near, numbers, ok, rejects, run, test, throws } from './test.mjs';
@@ -118,6 +118,22 @@ test('what was activated is remembered by the state', async () => {
   await rejects(swapped(make(), { version: '3.2.0' }), /3\.2\.1 was activated before/);
   kept = '{"forged": 7}';
   await rejects(swapped(make(), { version: '9.0.0' }), /the state of kernel packs/);
+});
+
+test('hosts that share a state: none goes below what another has activated, none forgets it', async () => {
+  let kept = '{}';
+  const state = { load: () => pause(5).then(() => JSON.parse(kept)), save: (s) => pause(5).then(() => (kept = JSON.stringify(s))) };
+  const [a, b] = [0, 1].map(() => new PackHost({ trusted: [key.public], state }));
+  const [old, other] = [await opened(b, goodBody, { version: '1.0.0' }), await opened(b, goodBody, { name: 'other' })];
+  await swapped(a, { version: '2.0.0' });
+  await rejects(b.swap(old), /refused by downgrade/);
+  await rejects(opened(b, goodBody, { version: '1.5.0' }), /2\.0\.0 was activated before/);
+  await b.swap(other);
+  equal(kept, '{"forged":"2.0.0","other":"1.0.0"}');
+  const both = [await opened(a, goodBody, { name: 'x' }), await opened(b, goodBody, { name: 'y' })];
+  await Promise.all([a.swap(both[0]), b.swap(both[1])]);
+  equal(Object.keys(JSON.parse(kept)).sort().join(), 'forged,other,x,y');
+  for (const host of [a, b]) host.close();
 });
 
 test('a fallback steps in, and a ring of them ends', async () => {
@@ -377,6 +393,32 @@ test('a path, in node', async () => {
   equal((await new PackHost({ trusted: [key.public] }).open('.')).kernels[0], 'k');
   process.chdir(from);
   rmSync(place, { recursive: true });
+});
+
+test('names in a module move no cursor', async () => {
+  const host = new PackHost({ trusted: [key.public] });
+  const imports = [{ from: 'e\x1b[31mv', name: '\x07f', kind: 0, type: [3] }];
+  const e = await rejects((await host.open(await makePack(module(num(0), { imports }), key))).kernel('k'), /\[31mv/);
+  ok(!/[\x1b\x07]/.test(e.message), JSON.stringify(e.message));
+});
+
+test('types without end are not read', async () => {
+  const host = new PackHost({ trusted: [key.public] });
+  const types = Array.from({ length: 2000 }, () => [0x60, 0xe8, 7, ...Array(1000).fill(0x7f), 0]).flat();
+  const wasm = Uint8Array.from([0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, 1, ...leb(types.length + 2), 0xd0, 0x0f, ...types]);
+  const one = await host.open(await makePack(wasm, key));
+  await rejects(one.kernel('k'), /types that kernels have no use for/);
+});
+
+test('sections and exports without end are not read', async () => {
+  const host = new PackHost({ trusted: [key.public] });
+  const head = [0, 0x61, 0x73, 0x6d, 1, 0, 0, 0];
+  const customs = new Uint8Array(8 + 3 * 2 ** 20).map((_, i) => head[i] ?? (i % 3 === 0 ? 1 : 0)); // 00 01 00
+  const exports = Uint8Array.from([...head, 7, ...leb(900003), ...leb(300000), ...new Uint8Array(900000)]);
+  for (const wasm of [customs, exports]) {
+    const one = await host.open(await makePack(wasm, key));
+    await rejects(one.kernel('k'), /more than 100000 sections, functions or exports/);
+  }
 });
 
 test('params by name', async () => {
