@@ -67,8 +67,7 @@ static int64_t tasks_of(const problem *p) {
 /* The pieces of a task */
 static int64_t task_begin(const problem *p, int64_t task) { return task * pieces_per_task(&elementwise(p)->all); }
 static int64_t task_end(const problem *p, int64_t task) {
-  const grid *g = &elementwise(p)->all;
-  return min64(task_begin(p, task + 1), g->count / inner_of(g) * pieces_of(g));
+  return min64(task_begin(p, task + 1), all_pieces(&elementwise(p)->all));
 }
 
 static void add_piece(const cpu_call *c, int64_t piece, wide_cascade *sum) {
