@@ -143,7 +143,9 @@ static inline vh bf16_top(vu u) { /* the upper halves */
 
 static inline vu bf16_rounded(vr v) { return (vu)v + 0x7fff + (((vu)v >> 16) & 1); }
 
-static inline vh bf16_of(vr v) { return bf16_top((vu)v_select(v != v, (vr)((vu)v | 0x400000), (vr)bf16_rounded(v))); }
+/* With NaNs of any kind: a bit set keeps what is cut off from being all of them. */
+static inline vu bf16_rounded_any(vr v) { return (vu)v_select(v != v, (vr)((vu)v | 0x400000), (vr)bf16_rounded(v)); }
+static inline vh bf16_of(vr v) { return bf16_top(bf16_rounded_any(v)); }
 
 /* The same for results of arithmetic on bf16s. Their NaNs have 16 low zeros, so rounding cannot carry out of them. */
 static inline vh bf16_of_bf16s(vr v) { return bf16_top(bf16_rounded(v)); }
@@ -175,6 +177,23 @@ static inline void bf16_put_past(uint16_t *p, vr v, int64_t left, bool stream) {
  * 2 VL bf16s in a register are VL pairs: half 0 are those of even index, half 1 the others, and each half is one
  * instruction away from being reals. Where the order of elements does not matter, that is the cheapest way.        */
 typedef uint32_t vu_loose __attribute__((vector_size(VBYTES), aligned(2), may_alias));
+
+/* a, then b, each in its own order */
+static inline void bf16_store_both(uint16_t *p, vr a, vr b, bool stream) {
+  vu both;
+#if defined(AMBI_ISA_avx2)
+  __m256i low = _mm256_srli_epi32((__m256i)bf16_rounded_any(a), 16);
+  __m256i high = _mm256_srli_epi32((__m256i)bf16_rounded_any(b), 16);
+  both = (vu)_mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xd8); /* packed within each half */
+#else
+  vh h[2] = {bf16_of(a), bf16_of(b)};
+  memcpy(&both, h, sizeof both);
+#endif
+  if (stream)
+    v_stream((real *)(void *)p, (vr)both);
+  else
+    *(vu_loose *)p = both;
+}
 
 #if defined(AMBI_ISA_avx512)
 static inline vu pairs_load_n(const uint16_t *p, int64_t n) {
