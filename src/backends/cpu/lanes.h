@@ -221,8 +221,23 @@ static inline vr bf16_half(const uint16_t *p, int half, int64_t left) {
 /* v rounded to bf16, as reals; of results of arithmetic on bf16s. */
 static inline vr bf16_round(vr v) { return (vr)(bf16_rounded(v) & 0xffff0000); }
 
+/* Both halves rounded. AVX2 rounds them together, in 16 bits: what low + 0x7fff + (the last bit of high) carries is on
+ * top of the mean of low and the rest. */
+static inline vu bf16_pairs(vr even, vr odd) {
+#if defined(AMBI_ISA_avx2)
+  const __m256i a = (__m256i)even, b = (__m256i)odd;
+  const __m256i high = _mm256_blend_epi16(_mm256_srli_epi32(a, 16), b, 0xaa);
+  const __m256i low = _mm256_blend_epi16(a, _mm256_slli_epi32(b, 16), 0xaa);
+  const __m256i last = _mm256_and_si256(high, _mm256_set1_epi16(1));
+  const __m256i mean = _mm256_avg_epu16(low, _mm256_or_si256(last, _mm256_set1_epi16(0x7ffe)));
+  return (vu)_mm256_add_epi16(high, _mm256_srli_epi16(mean, 15));
+#else
+  return (bf16_rounded(even) >> 16) | (bf16_rounded(odd) & 0xffff0000);
+#endif
+}
+
 static inline void bf16_put_halves(uint16_t *p, const vr v[2], int64_t left, bool stream) {
-  vu pairs = (bf16_rounded(v[0]) >> 16) | (bf16_rounded(v[1]) & 0xffff0000);
+  vu pairs = bf16_pairs(v[0], v[1]);
   if (stream && left >= 2 * VL)
     v_stream((real *)(void *)p, (vr)pairs);
   else if (left >= 2 * VL)
