@@ -52,7 +52,7 @@ static inline strip strip_of(const cpu_call *c, int slot, int64_t offset, int64_
   return s;
 }
 
-/* ---- dense conversions, as loops that vectorise ---- */
+/* ---- dense conversions, as loops that vectorise; `past` the cache where vectors are aligned, see goes_past ---- */
 static inline void read_f32(const float *s, int64_t stride, int64_t n, real *out) {
   if (stride == 1)
     for (int64_t i = 0; i < n; i++) out[i] = (real)s[i];
@@ -64,13 +64,14 @@ static inline void read_f64(const double *s, int64_t stride, int64_t n, real *ou
   for (int64_t i = 0; i < n; i++) out[i] = (real)s[i * stride];
 }
 
-static inline void read_bf16(const uint16_t *s, int64_t stride, int64_t n, real *out) {
+static inline void read_bf16(const uint16_t *s, int64_t stride, int64_t n, real *out, bool past) {
   int64_t i = 0;
+  (void)past;
 #if AMBI_REAL == 32
   if (stride == 1)
     for (; i + VL <= n; i += VL) {
       v_ahead(s + i);
-      v_store(out + i, bf16_get(s + i, VL));
+      v_put_past(out + i, bf16_get(s + i, VL), VL, past);
     }
 #endif
   for (; i < n; i++) out[i] = (real)bf16_to_f32(s[i * stride]);
@@ -99,11 +100,17 @@ static inline float narrow(real v) { return f64_to_odd_f32(v); }
 static inline float narrow(real v) { return v; }
 #endif
 
-static inline void write_bf16(uint16_t *d, int64_t stride, int64_t n, const real *v) {
+static inline void write_bf16(uint16_t *d, int64_t stride, int64_t n, const real *v, bool past) {
   int64_t i = 0;
+  (void)past;
 #if AMBI_REAL == 32
-  if (stride == 1)
+  if (stride == 1) {
+    for (; i + 2 * VL <= n; i += 2 * VL) {
+      v_ahead(v + i);
+      bf16_store_both(d + i, v_load(v + i), v_load(v + i + VL), past);
+    }
     for (; i + VL <= n; i += VL) bf16_store_past(d + i, bf16_of(v_load(v + i)), VL, false);
+  }
 #endif
   for (; i < n; i++) d[i * stride] = f32_to_bf16(narrow(v[i]));
 }
@@ -126,7 +133,7 @@ SHARED void read_reals(ambi_dtype t, const void *s, int64_t stride, int64_t n, r
       read_f64(s, stride, n, out);
       break;
     case AMBI_BF16:
-      read_bf16(s, stride, n, out);
+      read_bf16(s, stride, n, out, false);
       break;
     default:
       read_f16(s, stride, n, out);
@@ -143,7 +150,7 @@ SHARED void write_reals(ambi_dtype t, void *d, int64_t stride, int64_t n, const 
       write_f64(d, stride, n, v);
       break;
     case AMBI_BF16:
-      write_bf16(d, stride, n, v);
+      write_bf16(d, stride, n, v, false);
       break;
     default:
       write_f16(d, stride, n, v);
@@ -184,6 +191,9 @@ static inline char *strip_at(const strip *s, int64_t i) {
   return s->at + i * s->stride * dtype_bytes(s->dtype);
 }
 
+/* Whether whole vectors may be stored past the cache at `at`. */
+static inline bool goes_past(const strip *s, const char *at) { return s->stream && (uintptr_t)at % VBYTES == 0; }
+
 static inline const real *strip_in(const strip *s, int64_t i, int64_t n, real *tile) {
   if (is_direct(s)) return (const real *)(void *)s->at + i;
   read_reals(s->dtype, strip_at(s, i), s->stride, n, tile);
@@ -207,6 +217,8 @@ SHARED void strip_put(const strip *s, int64_t i, int64_t n, const real *v) {
     write_reals(s->dtype, at, s->stride, n, v);
   } else if (is_direct(s)) {
     stream_bytes(at, (const char *)v, n * (int64_t)sizeof(real));
+  } else if (HAS_BF16S && s->dtype == AMBI_BF16 && goes_past(s, at)) {
+    write_bf16((uint16_t *)(void *)at, 1, n, v, true);
   } else {
     _Alignas(64) char narrowed[TILE * sizeof(double)];
     write_reals(s->dtype, narrowed, 1, n, v);
@@ -216,16 +228,22 @@ SHARED void strip_put(const strip *s, int64_t i, int64_t n, const real *v) {
 
 /* to[i ..] = from[j ..], n elements; the bytes themselves where both are stored alike */
 static inline void strip_copy(const strip *to, int64_t i, const strip *from, int64_t j, int64_t n) {
-  int64_t bytes = n * dtype_bytes(to->dtype);
-  bool alike = to->dtype == from->dtype && to->stride == 1 && from->stride == 1 && !to->accumulate;
+  char *d = strip_at(to, i), *s = strip_at(from, j);
+  bool dense = to->stride == 1 && from->stride == 1 && !to->accumulate, alike = dense && to->dtype == from->dtype;
   TILE_OF_REALS tile[TILE];
-  if (alike && strip_at(to, i) == strip_at(from, j)) return;
-  if (alike && to->stream)
-    stream_bytes(strip_at(to, i), strip_at(from, j), bytes);
-  else if (alike)
-    memcpy(strip_at(to, i), strip_at(from, j), (size_t)bytes);
-  for (int64_t k = 0; k < n && !alike; k += TILE)
-    strip_put(to, i + k, min64(TILE, n - k), strip_in(from, j + k, min64(TILE, n - k), tile));
+  if (alike && d == s) return;
+  if (alike && to->stream) {
+    stream_bytes(d, s, n * dtype_bytes(to->dtype));
+  } else if (alike) {
+    memcpy(d, s, (size_t)(n * dtype_bytes(to->dtype)));
+  } else if (HAS_BF16S && dense && from->dtype == AMBI_BF16 && is_direct(to) && goes_past(to, d)) {
+    read_bf16((const uint16_t *)(void *)s, 1, n, (real *)(void *)d, true);
+  } else {
+    for (int64_t k = 0, count; k < n; k += count) {
+      count = min64(TILE, n - k);
+      strip_put(to, i + k, count, strip_in(from, j + k, count, strip_out(to, i + k, tile)));
+    }
+  }
 }
 
 /* Element `offset` of an integer slot. */
@@ -298,7 +316,7 @@ INLINE out_view view_out(int kind, const strip *s, int64_t i, real *tile) {
   char *at = strip_at(s, i);
   if (DENSE_ALONE) return (out_view){at, false};
   bool as_it_lies = kind == BF16S || (is_direct(s) && !s->accumulate);
-  if (as_it_lies && (!s->stream || (uintptr_t)at % VBYTES == 0)) return (out_view){at, s->stream};
+  if (as_it_lies && (!s->stream || goes_past(s, at))) return (out_view){at, s->stream};
   return (out_view){tile, false};
 }
 

@@ -143,7 +143,9 @@ static inline vh bf16_top(vu u) { /* the upper halves */
 
 static inline vu bf16_rounded(vr v) { return (vu)v + 0x7fff + (((vu)v >> 16) & 1); }
 
-static inline vh bf16_of(vr v) { return bf16_top((vu)v_select(v != v, (vr)((vu)v | 0x400000), (vr)bf16_rounded(v))); }
+/* With NaNs of any kind: a bit set keeps what is cut off from being all of them. */
+static inline vu bf16_rounded_any(vr v) { return (vu)v_select(v != v, (vr)((vu)v | 0x400000), (vr)bf16_rounded(v)); }
+static inline vh bf16_of(vr v) { return bf16_top(bf16_rounded_any(v)); }
 
 /* The same for results of arithmetic on bf16s. Their NaNs have 16 low zeros, so rounding cannot carry out of them. */
 static inline vh bf16_of_bf16s(vr v) { return bf16_top(bf16_rounded(v)); }
@@ -176,6 +178,23 @@ static inline void bf16_put_past(uint16_t *p, vr v, int64_t left, bool stream) {
  * instruction away from being reals. Where the order of elements does not matter, that is the cheapest way.        */
 typedef uint32_t vu_loose __attribute__((vector_size(VBYTES), aligned(2), may_alias));
 
+/* a, then b, each in its own order */
+static inline void bf16_store_both(uint16_t *p, vr a, vr b, bool stream) {
+  vu both;
+#if defined(AMBI_ISA_avx2)
+  __m256i low = _mm256_srli_epi32((__m256i)bf16_rounded_any(a), 16);
+  __m256i high = _mm256_srli_epi32((__m256i)bf16_rounded_any(b), 16);
+  both = (vu)_mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xd8); /* packed within each half */
+#else
+  vh h[2] = {bf16_of(a), bf16_of(b)};
+  memcpy(&both, h, sizeof both);
+#endif
+  if (stream)
+    v_stream((real *)(void *)p, (vr)both);
+  else
+    *(vu_loose *)p = both;
+}
+
 #if defined(AMBI_ISA_avx512)
 static inline vu pairs_load_n(const uint16_t *p, int64_t n) {
   return (vu)_mm512_maskz_loadu_epi16((__mmask32)((1u << n) - 1), p);
@@ -202,8 +221,23 @@ static inline vr bf16_half(const uint16_t *p, int half, int64_t left) {
 /* v rounded to bf16, as reals; of results of arithmetic on bf16s. */
 static inline vr bf16_round(vr v) { return (vr)(bf16_rounded(v) & 0xffff0000); }
 
+/* Both halves rounded. AVX2 rounds them together, in 16 bits: what low + 0x7fff + (the last bit of high) carries is on
+ * top of the mean of low and the rest. */
+static inline vu bf16_pairs(vr even, vr odd) {
+#if defined(AMBI_ISA_avx2)
+  const __m256i a = (__m256i)even, b = (__m256i)odd;
+  const __m256i high = _mm256_blend_epi16(_mm256_srli_epi32(a, 16), b, 0xaa);
+  const __m256i low = _mm256_blend_epi16(a, _mm256_slli_epi32(b, 16), 0xaa);
+  const __m256i last = _mm256_and_si256(high, _mm256_set1_epi16(1));
+  const __m256i mean = _mm256_avg_epu16(low, _mm256_or_si256(last, _mm256_set1_epi16(0x7ffe)));
+  return (vu)_mm256_add_epi16(high, _mm256_srli_epi16(mean, 15));
+#else
+  return (bf16_rounded(even) >> 16) | (bf16_rounded(odd) & 0xffff0000);
+#endif
+}
+
 static inline void bf16_put_halves(uint16_t *p, const vr v[2], int64_t left, bool stream) {
-  vu pairs = (bf16_rounded(v[0]) >> 16) | (bf16_rounded(v[1]) & 0xffff0000);
+  vu pairs = bf16_pairs(v[0], v[1]);
   if (stream && left >= 2 * VL)
     v_stream((real *)(void *)p, (vr)pairs);
   else if (left >= 2 * VL)

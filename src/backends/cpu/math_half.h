@@ -27,11 +27,49 @@ static inline vr half_pow2(vr f) {
               f * (K(0.241442757721726597) + f * (K(0.0520114594244541931) + f * K(0.0135341684528750797))));
 }
 
-static inline vr half_mul_pow2(vr k, vr y) {
+static inline vr far_mul_pow2(vr k, vr y) {
   pow2 c;
   const vr f = half_split(y, &c);
   return v_times(k * half_pow2(f) * c.p, c);
 }
+
+/* ---- near: where 2^y is a normal number, |y| <= 100, fewer steps do. Elsewhere and with AVX-512: far ---- */
+
+/* y = n + f, c = 2^n, |f| <= 1/2 */
+static inline vr near_split(vr y, vr *c) {
+  vr n;
+  *c = v_pow4(y, &n).p;
+  return y - n;
+}
+
+/* 2^f: degree 3, 2^-13.7, and degree 4, 2^-18.6. */
+static inline vr near_pow2(vr f) {
+  return K(0.999928073535159659) +
+         f * (K(0.693260985454245729) + f * (K(0.242611122223753236) + f * K(0.0551716690926116623)));
+}
+static inline vr near_pow2_fine(vr f) {
+  const vr f2 = f * f, c01 = K(0.999999261446931155) + f * K(0.693121814742986684);
+  return c01 + f2 * (K(0.24024744824991691) + f * K(0.0559178603063256519) + f2 * K(0.00957010201462932562));
+}
+
+static inline vr near_mul_pow2(vr k, vr y) {
+  vr c;
+  const vr f = near_split(y, &c);
+  return k * (near_pow2_fine(f) * c);
+}
+
+/* A lane's result does not depend on the others: each has its own way. */
+#if defined(AMBI_ISA_avx2)
+#define NEAR_OR_FAR(y, near, far)                        \
+  const vi beyond = ~(v_abs(y) <= K(100.0));             \
+  const vr usual = near;                                 \
+  if (__builtin_expect(!v_any(beyond), 1)) return usual; \
+  return v_select(beyond, far, usual)
+#else
+#define NEAR_OR_FAR(y, near, far) return far
+#endif
+
+static inline vr half_mul_pow2(vr k, vr y) { NEAR_OR_FAR(y, near_mul_pow2(k, y), far_mul_pow2(k, y)); }
 static inline vr half_mul_exp(vr k, vr x) { return half_mul_pow2(k, x * K(1.4426950408889634)); }
 static inline vr half_exp(vr x) { return half_mul_exp(K(1.0), x); }
 
@@ -66,25 +104,46 @@ static inline vr half_scale(vr a, vr whole, pow2 c) {
 }
 
 /* k / (1 + 2^-y) = k c / d, d = c + p, c = 2^n, p = 2^-f */
-static inline vr half_gate(vr k, vr y) {
+static inline vr far_gate(vr k, vr y) {
   pow2 c;
   const vr f = half_split(y, &c), whole = v_times(c.p, c), d = whole + half_pow2_minus(f);
   return half_scale(k * v_rough_inverse(d), whole, c);
 }
+static inline vr near_gate(vr k, vr y) {
+  vr c;
+  const vr f = near_split(y, &c);
+  return k * (c / (c + near_pow2(-f)));
+}
+static inline vr half_gate(vr k, vr y) { NEAR_OR_FAR(y, near_gate(k, y), far_gate(k, y)); }
 
 /* k s (1 + g (1 - s)), s = c / d, 1 - s = p / d. The sum has a root, so its terms need more digits than the result. */
-static inline vr half_gate_grad(vr k, vr g, vr y) {
+static inline vr far_gate_grad(vr k, vr g, vr y) {
   pow2 c;
   const vr f = half_split(y, &c), whole = v_times(c.p, c), p = half_pow2_minus_fine(f), d = whole + p;
   const vr sum = K(1.0) + m_clamp(g, K(-1e30), K(150.0)) * (p * v_ratio(K(1.0), d));
   return half_scale(k * v_rough_inverse(d) * sum, whole, c);
 }
+static inline vr near_gate_grad(vr k, vr g, vr y) {
+  vr c;
+  const vr f = near_split(y, &c), p = near_pow2_fine(-f), inverse = K(1.0) / (c + p);
+  const vr sum = K(1.0) + m_clamp(g, K(-1e30), K(150.0)) * (p * inverse);
+  return k * (c * inverse) * sum;
+}
+static inline vr half_gate_grad(vr k, vr g, vr y) { NEAR_OR_FAR(y, near_gate_grad(k, g, y), far_gate_grad(k, g, y)); }
 
 /* half_gate in the steps of half_gate_grad: a kernel that needs both takes them once. */
-static inline vr half_gate_beside_grad(vr k, vr y) {
+static inline vr far_gate_beside_grad(vr k, vr y) {
   pow2 c;
   const vr f = half_split(y, &c), whole = v_times(c.p, c), d = whole + half_pow2_minus_fine(f);
   return half_scale(k * v_rough_inverse(d), whole, c);
+}
+static inline vr near_gate_beside_grad(vr k, vr y) {
+  vr c;
+  const vr f = near_split(y, &c), inverse = K(1.0) / (c + near_pow2_fine(-f));
+  return k * (c * inverse);
+}
+static inline vr half_gate_beside_grad(vr k, vr y) {
+  NEAR_OR_FAR(y, near_gate_beside_grad(k, y), far_gate_beside_grad(k, y));
 }
 
 /* x a(x^2) / b(x^2), |x| <= 5, where 1 - tanh is below 2^-13: degrees 2 and 2, 2^-14.2. */

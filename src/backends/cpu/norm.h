@@ -31,8 +31,8 @@ static inline void row_put(const cpu_call *c, int slot, int64_t row, real value)
 /* Kernel packs have norms without residuals: what those need is then not compiled. */
 enum { PLAIN_NORMS = DENSE_ALONE };
 
-/* The usual rows, without residuals and in the cache, get loops of their own that ask about nothing. Where the size of
- * the code counts, they do not. WebAssembly cannot ask for rows to come (ASKS, see there). */
+/* The usual rows, without residuals, get loops of their own that ask about nothing: one stores past the cache. Where
+ * the size of the code counts, they do not. WebAssembly cannot ask for rows to come (ASKS, see there). */
 #ifdef __wasm__
 enum { USUAL_APART = 0, ASKS = 0 };
 #else
@@ -157,8 +157,8 @@ INLINE void sink_set(int kind, sink_view v, int64_t k, vr *ds, int64_t left) {
 
 INLINE bool is_usual(source_view s, const void *w) { return USUAL_APART && s.x && !s.residual && w; }
 INLINE source_view usual_source(source_view s) { return (source_view){s.x, NULL}; }
-INLINE bool sink_usual(sink_view v) { return v.dx.p && !v.dx.past && !v.dresidual.p && !v.dsum; }
-INLINE sink_view usual_sink(sink_view v) { return (sink_view){.dx = {v.dx.p, false}}; }
+INLINE bool sink_usual(sink_view v) { return v.dx.p && !v.dresidual.p && !v.dsum; }
+INLINE sink_view usual_sink(sink_view v, bool past) { return (sink_view){.dx = {v.dx.p, past}}; }
 
 INLINE void sink_put(int kind, const sink *k, int64_t i, int64_t n, sink_view v) {
   view_put(kind, &k->dx, i, n, v.dx);

@@ -122,18 +122,20 @@ static void pointwise_piece(const pointwise *w, int64_t piece) {
   }
 }
 
-/* Short rows share a task. */
-static inline int64_t pieces_per_task(const grid *g) { return max64(1, PIECE / inner_of(g)); }
+static inline int64_t all_pieces(const grid *g) { return g->count / inner_of(g) * pieces_of(g); }
 
-static inline int64_t pointwise_tasks(const grid *g) {
-  return ceil_div(g->count / inner_of(g) * pieces_of(g), pieces_per_task(g));
+/* Short rows share a task; pieces do where they are many, as each task waits for its stores past the cache. */
+static inline int64_t pieces_per_task(const grid *g) {
+  int64_t least = max64(1, PIECE / inner_of(g));
+  return least * max64(1, min64(4, all_pieces(g) / (256 * least)));
 }
+
+static inline int64_t pointwise_tasks(const grid *g) { return ceil_div(all_pieces(g), pieces_per_task(g)); }
 
 static void pointwise_task(void *context, int64_t task) {
   const pointwise *w = context;
   const grid *g = &elementwise(w->c->p)->all;
-  int64_t each = pieces_per_task(g), inner = inner_of(g);
-  int64_t end = min64((task + 1) * each, g->count / inner * pieces_of(g));
+  int64_t each = pieces_per_task(g), end = min64((task + 1) * each, all_pieces(g));
   for (int64_t piece = task * each; piece < end; piece++) pointwise_piece(w, piece);
   stream_fence();
 }

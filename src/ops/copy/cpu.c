@@ -35,7 +35,7 @@ static void copy_task(void *context, int64_t task) {
   const pointwise *w = context;
   const grid *g = &elementwise(w->c->p)->all;
   int64_t each = pieces_per_task(g), pieces = pieces_of(g), inner = inner_of(g);
-  int64_t end = min64((task + 1) * each, g->count / inner * pieces);
+  int64_t end = min64((task + 1) * each, all_pieces(g));
   for (int64_t piece = task * each; piece < end; piece++) {
     lines l = lines_at(w, piece / pieces);
     int64_t i = piece % pieces * PIECE;

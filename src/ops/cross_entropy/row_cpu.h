@@ -54,28 +54,35 @@ static inline ce_row ce_row_saved(real lse) {
   return (ce_row){.max = plain_nan(lse), .over = 1, .lse = plain_nan(lse)};
 }
 
-/* `value` in the lane of element y, 0 in the others */
-INLINE vr one_hot(int64_t k, int64_t y, real value) {
+/* `value` in the lane of element y of a step, 0 in the others */
+INLINE vr one_hot(int kind, int half, int64_t y, real value) {
   vi lane;
-  for (int i = 0; i < VL; i++) lane[i] = i;
-  return v_select(lane == (ireal)(y - k), v_splat(value), K(0));
+  for (int i = 0; i < VL; i++) lane[i] = i * halves(kind) + half;
+  return v_select(lane == (ireal)y, v_splat(value), K(0));
 }
 
 /* to = g dlogits; to may be x */
 INLINE void ce_dlogits(int kind, const strip *x, const strip *to, const ce_formula *f, const ce_row *r, int64_t target,
                        real g) {
   TILE_OF_REALS x_tile[TILE], d_tile[TILE];
-  real z = 1 + 2 * f->z * r->lse, all = f->smoothing / (real)f->cols, cap = f->map.cap;
+  real max = r->max, over = r->over * (1 + 2 * f->z * r->lse), cap = f->map.cap;
+  real all = f->smoothing / (real)f->cols, hot = 1 - f->smoothing;
   g = target < f->cols ? plain_nan(g) : (real)NAN;
   for (int64_t i = 0; i < f->cols; i += TILE) {
     int64_t n = min64(TILE, f->cols - i), y = target >= i && target < i + n ? target - i : -1;
     const void *xi = view_in(kind, x, i, n, x_tile);
     out_view out = view_out(kind, to, i, d_tile);
-    FOR_LANES(k, n, {
-      vr l = logit_of(f->map, get(kind, xi, k, left));
-      vr d = m_exp(l - r->max) * r->over * z - all - one_hot(k, y, 1 - f->smoothing);
-      if (cap > 0) d *= 1 - (l / cap) * (l / cap);
-      put(kind, out, k, d * g, left);
+    FOR_STEPS(halves(kind) * VL, k, n, {
+      vr d[2];
+      ahead(kind, xi, k);
+      EACH_HALF(halves(kind)) {
+        vr l = logit_of(f->map, get_half(kind, xi, k, half, left));
+        d[half] = exp_below(l - max) * over - all;
+        if (y >= k && y < k + halves(kind) * VL) d[half] -= one_hot(kind, half, y - k, hot);
+        if (cap > 0) d[half] *= 1 - (l / cap) * (l / cap);
+        d[half] *= g;
+      }
+      put_halves(kind, out, k, d, left);
     });
     view_put(kind, to, i, n, out);
   }

@@ -13,8 +13,9 @@ enum { DV = AMBI_GRAD(V), DG = AMBI_GRAD(G), DY = AMBI_GRAD(Y) };
   static void LOOP(act##_forward)(const void *const *in, void *const *out, int64_t n, const real *ab, bool stream) { \
     const STORED *v = in[0], *g = in[1];                                                                             \
     STORED *to = out[0];                                                                                             \
-    vr a = v_splat(ab[0]), b = v_splat(ab[1]), y[HALVES];                                                            \
+    vr a = v_splat(ab[0]), b = v_splat(ab[1]);                                                                       \
     FOR_STEPS(STEP, i, n, {                                                                                          \
+      vr y[HALVES];                                                                                                  \
       v_ahead(v + i), v_ahead(g + i);                                                                                \
       EACH_HALF(HALVES) y[half] = FUNCTION(act##_value)(GET(g + i), a, b) * GET(v + i);                              \
       PUT(to + i, y);                                                                                                \
@@ -25,8 +26,9 @@ enum { DV = AMBI_GRAD(V), DG = AMBI_GRAD(G), DY = AMBI_GRAD(Y) };
   static void LOOP(act##_backward)(const void *const *in, void *const *out, int64_t n, const real *ab, bool stream) { \
     const STORED *v = in[0], *g = in[1], *dy = in[2];                                                                 \
     STORED *to_v = out[0], *to_g = out[1];                                                                            \
-    vr a = v_splat(ab[0]), b = v_splat(ab[1]), dv[HALVES], dg[HALVES];                                                \
+    vr a = v_splat(ab[0]), b = v_splat(ab[1]);                                                                        \
     FOR_STEPS(STEP, i, n, {                                                                                           \
+      vr dv[HALVES], dg[HALVES];                                                                                      \
       v_ahead(v + i), v_ahead(g + i), v_ahead(dy + i);                                                                \
       EACH_HALF(HALVES) {                                                                                             \
         vr gate = GET(g + i), f = FUNCTION(act##_value)(gate, a, b), d = GET(dy + i);                                 \

@@ -7,23 +7,35 @@ enum { G = AMBI_GRAD_NORM_G, PARTIAL = AMBI_GRAD_NORM_PARTIAL, NORM = AMBI_GRAD_
 enum { SUMSQ = AMBI_GRAD_NORM_SUMSQ, SCALE = AMBI_GRAD_NORM_SCALE, NONFINITE = AMBI_GRAD_NORM_NONFINITE };
 
 /* ---- sums in f64 ---- */
-typedef double vwide __attribute__((vector_size(LANES * sizeof(double)))); /* as many doubles as a vr has reals */
+/* A register of doubles: vectors of more than one, and their conversion, some compilers take apart in memory. */
+typedef double vwide __attribute__((vector_size(VBYTES)));
+enum { WIDE = VBYTES / sizeof(double), WAYS = 8 };
 
-static inline vwide square(vr v) {
-  vwide w = __builtin_convertvector(v, vwide);
+static inline vwide square(const real *g) {
+  vwide w;
+#if defined(AMBI_ISA_avx512) && AMBI_REAL == 32
+  w = _mm512_cvtps_pd(_mm256_loadu_ps(g));
+#elif defined(AMBI_ISA_avx2) && AMBI_REAL == 32
+  w = _mm256_cvtps_pd(_mm_loadu_ps(g));
+#else
+  for (int k = 0; k < WIDE; k++) w[k] = (double)g[k];
+#endif
   return w * w;
 }
 
 static double squares_tile(const real *g, int64_t n) {
-  vwide sum[4] = {{0}, {0}, {0}, {0}};
+  vwide sum[WAYS] = {{0}};
   int64_t i = 0;
-  for (; i + 4 * VL <= n; i += 4 * VL)
-    for (int k = 0; k < 4; k++) sum[k] += square(v_load(g + i + k * VL));
-  for (; i < n; i += VL) sum[0] += square(v_get(g + i, n - i));
-  vwide all = (sum[0] + sum[1]) + (sum[2] + sum[3]);
-  for (int half = LANES / 2; half > 0; half /= 2)
-    for (int k = 0; k < half; k++) all[k] += all[k + half];
-  return all[0];
+  for (; i + WAYS * WIDE <= n; i += WAYS * WIDE) {
+    for (int64_t at = 0; at < WAYS * WIDE * (int64_t)sizeof(real); at += 64) v_ahead((const char *)(g + i) + at);
+    UNROLL for (int k = 0; k < WAYS; k++) sum[k] += square(g + i + k * WIDE);
+  }
+  for (; i + WIDE <= n; i += WIDE) sum[0] += square(g + i);
+  for (; i < n; i++) sum[1][0] += (double)g[i] * (double)g[i];
+  UNROLL for (int half = WAYS / 2; half > 0; half /= 2) UNROLL for (int k = 0; k < half; k++) sum[k] += sum[k + half];
+  double total = 0;
+  for (int k = 0; k < WIDE; k++) total += sum[0][k];
+  return total;
 }
 
 /* As cascade in sums.h, in f64 */
@@ -55,8 +67,7 @@ static int64_t tasks_of(const problem *p) {
 /* The pieces of a task */
 static int64_t task_begin(const problem *p, int64_t task) { return task * pieces_per_task(&elementwise(p)->all); }
 static int64_t task_end(const problem *p, int64_t task) {
-  const grid *g = &elementwise(p)->all;
-  return min64(task_begin(p, task + 1), g->count / inner_of(g) * pieces_of(g));
+  return min64(task_begin(p, task + 1), all_pieces(&elementwise(p)->all));
 }
 
 static void add_piece(const cpu_call *c, int64_t piece, wide_cascade *sum) {

@@ -136,7 +136,10 @@ INLINE void y_tile(const forward_line *l, int kind, const void *w, const void *b
   TILE_OF_REALS s_tiles[2][TILE], out_tiles[2][TILE];
   forward_view v = {.s = source_in(kind, &l->in.row.from, i, n, s_tiles), .w = w, .b = b};
   v.y = view_out(kind, &l->y, i, out_tiles[0]), v.sum = sum_out(kind, &l->sum, i, out_tiles[1]);
-  if (is_usual(v.s, w) && b && !v.sum.p && !v.y.past)
+  bool usual = is_usual(v.s, w) && b && !v.sum.p;
+  if (usual && v.y.past)
+    y_steps(l, kind, (forward_view){usual_source(v.s), w, b, .y = {v.y.p, true}}, i, n);
+  else if (usual)
     y_steps(l, kind, (forward_view){usual_source(v.s), w, b, .y = {v.y.p, false}}, i, n);
   else
     y_steps(l, kind, v, i, n);
@@ -249,8 +252,11 @@ INLINE void ds_tile(const backward_line *l, int kind, const void *w, real *dw, r
   backward_view v = {.s = source_in(kind, &l->in.row.from, i, n, s_tiles), .w = w, .dw = dw, .db = db};
   v.dy = view_in(kind, &l->in.row.dy, i, n, dy_tile);
   v.out = sink_out(kind, &l->in.row.to, i, n, ds_tiles);
-  if (is_usual(v.s, w) && sink_usual(v.out) && dw && db)
-    ds_steps(l, kind, (backward_view){usual_source(v.s), v.dy, w, usual_sink(v.out), dw, db}, i, n);
+  bool usual = is_usual(v.s, w) && sink_usual(v.out) && dw && db;
+  if (usual && v.out.dx.past)
+    ds_steps(l, kind, (backward_view){usual_source(v.s), v.dy, w, usual_sink(v.out, true), dw, db}, i, n);
+  else if (usual)
+    ds_steps(l, kind, (backward_view){usual_source(v.s), v.dy, w, usual_sink(v.out, false), dw, db}, i, n);
   else
     ds_steps(l, kind, v, i, n);
   sink_put(kind, &l->in.row.to, i, n, v.out);

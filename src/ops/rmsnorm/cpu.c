@@ -116,7 +116,10 @@ PER_TILE void y_tile(const cpu_call *c, const forward_line *l, int kind, const v
   TILE_OF_REALS s_tiles[2][TILE], out_tiles[2][TILE];
   forward_view v = {.s = source_in(kind, &l->from, i, n, s_tiles), .w = w, .cast = c->p->op.u.rmsnorm.cast != 0};
   v.y = view_out(kind, &l->y, i, out_tiles[0]), v.sum = sum_out(kind, &l->sum, i, out_tiles[1]);
-  if (is_usual(v.s, w) && !v.cast && !v.sum.p && !v.y.past)
+  bool usual = is_usual(v.s, w) && !v.cast && !v.sum.p;
+  if (usual && v.y.past)
+    y_steps(c, l, kind, (forward_view){.s = usual_source(v.s), .w = w, .y = {v.y.p, true}}, i, n);
+  else if (usual)
     y_steps(c, l, kind, (forward_view){.s = usual_source(v.s), .w = w, .y = {v.y.p, false}}, i, n);
   else
     y_steps(c, l, kind, v, i, n);
@@ -228,8 +231,11 @@ PER_TILE void ds_tile(const backward_line *l, int kind, const void *w, real offs
   backward_view v = {.s = source_in(kind, &l->row.from, i, n, s_tiles), .w = w, .dw = dw};
   v.dy = view_in(kind, &l->row.dy, i, n, dy_tile);
   v.out = sink_out(kind, &l->row.to, i, n, ds_tiles);
-  if (is_usual(v.s, w) && sink_usual(v.out) && dw)
-    ds_steps(l, kind, (backward_view){usual_source(v.s), v.dy, w, usual_sink(v.out), dw}, offset, i, n);
+  bool usual = is_usual(v.s, w) && sink_usual(v.out) && dw;
+  if (usual && v.out.dx.past)
+    ds_steps(l, kind, (backward_view){usual_source(v.s), v.dy, w, usual_sink(v.out, true), dw}, offset, i, n);
+  else if (usual)
+    ds_steps(l, kind, (backward_view){usual_source(v.s), v.dy, w, usual_sink(v.out, false), dw}, offset, i, n);
   else
     ds_steps(l, kind, v, offset, i, n);
   sink_put(kind, &l->row.to, i, n, v.out);

@@ -11,8 +11,9 @@ enum { X = AMBI_UNARY_X, Y = AMBI_UNARY_Y };
                                        bool stream) {                                                       \
     const STORED *x = in[0];                                                                                \
     STORED *to = out[0];                                                                                    \
-    vr a = v_splat(ab[0]), b = v_splat(ab[1]), y[HALVES];                                                   \
+    vr a = v_splat(ab[0]), b = v_splat(ab[1]);                                                              \
     FOR_STEPS(STEP, i, n, {                                                                                 \
+      vr y[HALVES];                                                                                         \
       v_ahead(x + i);                                                                                       \
       EACH_HALF(HALVES) y[half] = FUNCTION(name##_value)(GET(x + i), a, b);                                 \
       PUT(to + i, y);                                                                                       \
@@ -22,8 +23,9 @@ enum { X = AMBI_UNARY_X, Y = AMBI_UNARY_Y };
                                         bool stream) {                                                      \
     const STORED *x = in[0], *dy = in[1];                                                                   \
     STORED *to = out[0];                                                                                    \
-    vr a = v_splat(ab[0]), b = v_splat(ab[1]), dx[HALVES];                                                  \
+    vr a = v_splat(ab[0]), b = v_splat(ab[1]);                                                              \
     FOR_STEPS(STEP, i, n, {                                                                                 \
+      vr dx[HALVES];                                                                                        \
       v_ahead(x + i), v_ahead(dy + i);                                                                      \
       EACH_HALF(HALVES) dx[half] = FUNCTION(name##_grad)(GET(x + i), GET(dy + i), a, b);                    \
       PUT(to + i, dx);                                                                                      \
