@@ -103,7 +103,8 @@ typedef struct {
 #endif
 } logit;
 
-static inline vr logit_clamp(vr t) { return m_clamp(t, K(-174.0), K(41.0)); }
+/* At 22 t (1 - sigmoid(t)) is a tenth of an ulp of 1; further on, k / e^t would lose small k's. */
+static inline vr logit_clamp(vr t) { return m_clamp(t, K(-174.0), K(22.0)); }
 
 #if AMBI_FUSED
 static inline logit m_logit(vr t) {
@@ -128,7 +129,7 @@ static inline logit m_logit(vr t) {
 /* t = x (p + q x^2), in units of ln2. Rounded once it would cost e^-t |t| ulp, so w = p + q x^2 gets a second part:
  * what x^2 lost, what q and p lost, and what the sum lost (p_hi has 12 bits, so that p_hi - w is exact). Without
  * multiply-add double is cheaper. */
-static inline vr cubic_clamp(vr x) { return m_clamp(x, K(-12.9), K(7.0)); } /* t in [-174, 36] for gelu's p and q */
+static inline vr cubic_clamp(vr x) { return m_clamp(x, K(-12.9), K(6.0)); } /* t in [-174, 25] for gelu's p and q */
 static inline logit m_logit_cubic(vr x, double p, double q) {
   const double log2e = 1.4426950408889634, pd = p * log2e, qd = q * log2e;
   const vr v = cubic_clamp(x);

@@ -73,11 +73,11 @@ static inline vr half_mul_pow2(vr k, vr y) { NEAR_OR_FAR(y, near_mul_pow2(k, y),
 static inline vr half_mul_exp(vr k, vr x) { return half_mul_pow2(k, x * K(1.4426950408889634)); }
 static inline vr half_exp(vr x) { return half_mul_exp(K(1.0), x); }
 
-/* ---- sigmoid: a logit is t log2(e), kept where 1 + 2^y is finite ---- */
+/* ---- sigmoid: a logit y is t log2(e), kept where 1 - sigmoid(t) is nothing: k 2^-y would lose small k's ---- */
 
-static inline vr half_logit(vr t) { return v_min(t * K(1.4426950408889634), K(60.0)); }
+static inline vr half_logit(vr t) { return v_min(t * K(1.4426950408889634), K(24.0)); }
 static inline vr half_logit_cubic(vr x, double p, double q) {
-  const vr v = m_clamp(x, K(-14.0), K(7.0));
+  const vr v = m_clamp(x, K(-14.0), K(5.0));
   return v * (K(1.4426950408889634 * p) + K(1.4426950408889634 * q) * v * v);
 }
 
