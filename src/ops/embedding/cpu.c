@@ -107,17 +107,16 @@ static void sum_tokens(const cpu_call *c, const int64_t *order, int64_t count, i
 }
 
 static void put_sum(const cpu_call *c, const strip *dw, const int64_t *order, int64_t count, int64_t k, int64_t n) {
+  static const double zeros[TILE]; /* in every dtype */
   TILE_OF_REALS sum[TILE];
+  strip from = {.at = (char *)zeros, .stride = 1, .dtype = dw->dtype};
   if (count == 0 && dw->accumulate) return;
-  if (count == 1) { /* the most common of those that occur */
-    strip dy = token_row(c, DY, order[0]);
-    strip_copy(dw, k, &dy, k, n);
+  if (count == 1) from = token_row(c, DY, order[0]); /* the most common of those that occur */
+  if (count <= 1) {
+    strip_copy(dw, k, &from, count == 0 ? 0 : k, n);
     return;
   }
-  if (count == 0)
-    memset(sum, 0, (size_t)n * sizeof(real));
-  else
-    sum_tokens(c, order, count, k, n, sum);
+  sum_tokens(c, order, count, k, n, sum);
   strip_put(dw, k, n, sum);
 }
 
