@@ -136,7 +136,9 @@ function moduleFor(relaxed) {
  * wasm: a URL, bytes or a WebAssembly.Module, where the module is not beside this file: ambi.wasm or ambi-relaxed.wasm.
  * free() of what it gives closes the device and ends its threads: no plan on it can be used any longer.
  */
-export async function load({ device = 'cpu', threads = 1, relaxed = true, wasm } = {}) {
+export async function load(options = {}) {
+  if (typeof options !== 'object' || options === null) fail('load: expected {device, threads, relaxed, wasm}');
+  const { device = 'cpu', threads = 1, relaxed = true, wasm } = options;
   if (typeof device !== 'string') fail('load: device: expected a name');
   const count = countThreads(threads);
   const name = moduleFor(relaxed);

@@ -2,7 +2,7 @@
 import { Handle, Room, Staged } from './buffers.js';
 import { writeDescription } from './describe.js';
 import { dtypeOfCode, dtypes } from './dtypes.js';
-import { fail } from './wasm.js';
+import { fail, Wasm } from './wasm.js';
 
 /** A slot that a run looks at: what is in it, and which elements of its array: [first, end). */
 function readSlot(w, plan, op, index, bits, offset, accumulates) {
@@ -77,6 +77,7 @@ export class Plan extends Handle {
 
   constructor(ambi, w, device, description) {
     super();
+    if (!(w instanceof Wasm)) fail('plans are made by plan() of what load() gives');
     const L = w.layout;
     this.#ambi = ambi;
     this.#w = w;

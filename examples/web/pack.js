@@ -95,11 +95,13 @@ async function readNpy(file) {
 const show = (floats) => Array.from(floats, (x) => Number(x.toPrecision(9))).join(', ');
 
 const run = async () => {
-  const [a, b] = [numbers($('a').value, 'a'), numbers($('b').value, 'b')];
+  const pass = $('pass').value;
+  const [a, b, w] = ['a', 'b', 'weight'].map((id) => numbers($(id).value, id));
+  const weight = pass === 'backward' && w.length ? w : undefined; // norms have it in b forward
   const params = Object.fromEntries([...$('params').querySelectorAll('input')].map((i) => [i.dataset.param, Number(i.value)]));
   const out = 4 * Number($('count').value === '' ? a.length : $('count').value);
   const begin = performance.now();
-  const got = await kernel.run({ pass: $('pass').value, a, b, out, scratch: 4 * Number($('room').value), params });
+  const got = await kernel.run({ pass, a, b, weight, out, scratch: 4 * Number($('room').value), params });
   const took = performance.now() - begin;
   $('out').hidden = false;
   $('out').textContent = show(got.out) + (got.scratch.length ? `\n\nscratch\n${show(got.scratch)}` : '');
@@ -109,6 +111,7 @@ const run = async () => {
 // ---- the page ------------------------------------------------------------------------------------------------------
 $('open').addEventListener('submit', step('verdict', open));
 $('kernel').addEventListener('change', step('result', async () => (await choose(), '')));
+$('pass').addEventListener('change', () => { $('weighted').hidden = $('pass').value === 'forward'; });
 $('call').addEventListener('submit', step('result', run));
 for (const input of document.querySelectorAll('[data-for]'))
   input.addEventListener('change', step('result', async () => {

@@ -6,7 +6,7 @@ import { brotliCompressSync, gzipSync } from 'node:zlib';
 import { equal, near, numbers, ok, rejects, run, test, testRelaxed, throws } from './test.mjs';
 
 const root = pathToFileURL(`${process.argv[2]}/`);
-const { AmbiError, dtypeBytes, dtypeNames, load } = await import(new URL('ambi.js', root));
+const { AmbiError, dtypeBytes, dtypeNames, load, Plan } = await import(new URL('ambi.js', root));
 const ambi = await load();
 const reference = await load({ device: 'ref' });
 const product = (shape) => shape.reduce((a, n) => a * n, 1);
@@ -360,6 +360,8 @@ test('load takes bytes, a module, a URL', async () => {
       other.free();
     }
   ok(bytes.toString('latin1') === before, 'the bytes that were given are as they were');
+  for (const options of [null, 7, 'cpu']) await rejects(load(options), /load: expected \{device, threads, relaxed, wasm\}/);
+  throws(() => new Plan(), /plans are made by plan\(\) of what load\(\) gives/);
   await rejects(load({ wasm: 7 }), /expected a URL, bytes or a module/);
   const strange = [bytes.subarray(0, 1000), Uint8Array.of(1), Uint8Array.of(0, 0x61, 0x73, 0x6d, 1, 0, 0, 0), read('ambi-check.wasm')];
   for (const wasm of strange) ok((await rejects(load({ wasm }), /^wasm: /)) instanceof AmbiError, 'an AmbiError');

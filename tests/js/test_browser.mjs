@@ -153,6 +153,35 @@ if (packFolder) {
     await there.close();
   });
 
+  test('the page of packs: a norm backward, with its weight', async () => {
+    const key = readFileSync(keyFile, 'utf8').trim();
+    const [dy, x, weight] = [numbers(12, 5), numbers(12, 6), numbers(4, 7)];
+    const { PackHost } = await import(pathToFileURL(join(web, 'ambi/pack.js')));
+    const kernel = await (await new PackHost({ trusted: [key] }).open(packFolder)).kernel('rmsnorm_f32');
+    const params = { eps: 1e-5, hidden_dim: 4, num_elements: 3 };
+    const want = await kernel.run({ pass: 'backward', a: dy, b: x, weight, out: 48, scratch: 16, params });
+    kernel.close();
+    const there = await browser.page(`${server.url}pack.html`);
+    await there.until("document.body.dataset.ready === 'yes'");
+    await there.choose('#key', key);
+    await there.choose('#address', '/pack/');
+    await there.click('#open button');
+    await there.until("/signed by the key you trust/.test(document.getElementById('verdict').textContent)");
+    await there.choose('#kernel', 'rmsnorm_f32');
+    await there.until("document.querySelector('[data-param=eps]')");
+    ok(await there.value("document.getElementById('weighted').hidden"), 'forward has the weight in b');
+    await there.choose('#pass', 'backward');
+    for (const [name, value] of Object.entries(params)) await there.choose(`[data-param=${name}]`, String(value));
+    for (const [id, value] of Object.entries({ a: dy, b: x, weight })) await there.choose(`#${id}`, value.join(' '));
+    await there.choose('#room', '4');
+    await there.click('#call button');
+    await there.until("/rmsnorm_f32 took/.test(document.getElementById('result').textContent)");
+    const got = (await there.text('#out')).split('scratch').map((part) => Float32Array.from(part.split(','), Number));
+    equal(new Uint32Array(got[0].buffer).join(), new Uint32Array(want.out.buffer).join());
+    equal(new Uint32Array(got[1].buffer).join(), new Uint32Array(want.scratch.buffer).join());
+    await there.close();
+  });
+
   test('the page of packs: kernels chosen in a hurry leave no worker behind; .npy of both formats', async () => {
     const there = await browser.page(`${server.url}pack.html`);
     await there.until("document.body.dataset.ready === 'yes'");
