@@ -67,6 +67,8 @@ static int evaluate(opened *o, const dataset *d, int64_t batch, int64_t length, 
   trainer_destroy(&r);
   if (!ok) return 0;
   const double loss = t.loss / (double)t.tokens;
+  if (!isfinite(loss))
+    return snprintf(err, n, "the loss is not finite: parameters hold NaN or inf, or --dtype is too narrow for them"), 0;
   printf("%lld tokens, %lld bytes, %lld files\nloss %.5f nats a token\nperplexity %.4f\nbits per byte %.4f\n",
          (long long)t.tokens, (long long)t.bytes, (long long)d->files, loss, exp(loss),
          t.loss / (double)t.bytes / log(2));

@@ -2,6 +2,7 @@
  *
  * Prompts go side by side, a row each: at every step a row gets the next token of its prompt, or the one it chose. */
 #define _POSIX_C_SOURCE 200809L
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,15 +109,26 @@ static int64_t common_prompt(const job *j) {
   return least;
 }
 
+/* The logits after `count` more tokens of every row. */
+static int read_tokens(job *j, const int32_t *ids, int64_t count) {
+  if (!generator_read(&j->g, ids, count, j->logits, j->err, sizeof j->err)) return 0;
+  for (int64_t i = 0; i < j->batch * j->o.m.config.vocab; i++) {
+    if (isnan(j->logits[i]))
+      return snprintf(j->err, sizeof j->err,
+                      "the model gives NaN: its parameters hold some, or --dtype is too narrow for it"),
+             0;
+  }
+  return 1;
+}
+
 static int write_all(job *j) {
   const int64_t first = common_prompt(j);
   int32_t *start = malloc((size_t)(j->batch * first) * sizeof *start);
   if (!start) return snprintf(j->err, sizeof j->err, "out of memory"), 0;
   for (int64_t b = 0; b < j->batch; b++) memcpy(start + b * first, j->row[b].ids, (size_t)first * sizeof *start);
-  int ok = generator_read(&j->g, start, first, j->logits, j->err, sizeof j->err);
+  int ok = read_tokens(j, start, first);
   free(start);
-  for (int64_t at = first; ok && choose(j, at); at++)
-    ok = generator_read(&j->g, j->next, 1, j->logits, j->err, sizeof j->err);
+  for (int64_t at = first; ok && choose(j, at); at++) ok = read_tokens(j, j->next, 1);
   return ok;
 }
 
@@ -152,18 +164,28 @@ static int run(job *j, const char *const *prompt, uint64_t seed) {
 
 /* ---- options ---- */
 
+static int in_order(const job *j, int64_t seed, char *err, size_t n) {
+  const option_range rows[] = {{"tokens", (double)j->tokens, 1, 1 << 24},
+                               {"temperature", j->choose.temperature, 0, 1000},
+                               {"top-k", (double)j->choose.top_k, 0, 1e9},
+                               {"top-p", j->choose.top_p, 1e-6, 1},
+                               {"repetition-penalty", j->choose.repetition, 1e-3, 1e3},
+                               {"seed", (double)seed, 0, 0x1p63}};
+  return options_in_range(rows, sizeof rows / sizeof *rows, err, n);
+}
+
 int generate_main(int argc, char **argv) {
   static job j;
   static const char *operand[MAX_PROMPTS + 1];
   const char *device = "cpu", *dtype = "f32", *tokens = NULL;
-  int64_t seed = -1;
+  int64_t seed = (int64_t)time(NULL);
   j = (job){.tokens = 256, .choose = {0.8, 0, 0.95, 1}};
   memset(operand, 0, sizeof operand);
   const option options[] = {
       {"tokens", OPT_INT, &j.tokens, "N", "tokens to write at most (256)"},
       {"temperature", OPT_DOUBLE, &j.choose.temperature, "X", "0: always the most likely token (0.8)"},
       {"top-k", OPT_INT, &j.choose.top_k, "N", "choose among the N most likely; 0: all (0)"},
-      {"top-p", OPT_DOUBLE, &j.choose.top_p, "X", "choose among the fewest that make up X (0.95)"},
+      {"top-p", OPT_DOUBLE, &j.choose.top_p, "X", "choose among the fewest that make up X; 1: all (0.95)"},
       {"repetition-penalty", OPT_DOUBLE, &j.choose.repetition, "X",
        "makes tokens that occurred less likely; 1: not (1)"},
       {"stop", OPT_STRING, &j.stop, "TEXT", "end before this text"},
@@ -186,9 +208,9 @@ int generate_main(int argc, char **argv) {
   if (!operand[0]) return complain("a model's folder is needed; see `ambi generate --help`"), 2;
   if (!operand[1]) operand[1] = "";
   if (model_dtype(dtype) == AMBI_NONE) return complain("--dtype: there are f32, bf16, f16 and f64"), 2;
-  if (j.tokens < 1 || j.tokens > 1 << 24) return complain("--tokens must be 1 to 16777216"), 2;
+  if (!in_order(&j, seed, j.err, sizeof j.err)) return complain(j.err), 2;
   if (!model_open(&j.o, operand[0], tokens, device, model_dtype(dtype), j.err, sizeof j.err)) return complain(j.err);
-  int ok = run(&j, operand + 1, (uint64_t)(seed >= 0 ? seed : (int64_t)time(NULL)));
+  int ok = run(&j, operand + 1, (uint64_t)seed);
   model_close(&j.o);
   return ok ? 0 : complain(j.err);
 }

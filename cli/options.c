@@ -97,3 +97,12 @@ int options_parse(const command_line *c, int argc, char **argv, const char **ope
   }
   return -1;
 }
+
+int options_in_range(const option_range *row, size_t count, char *err, size_t n) {
+  for (size_t i = 0; i < count; i++) {
+    if (row[i].v >= row[i].least && row[i].v <= row[i].most) continue;
+    snprintf(err, n, "--%s %.10g: it must be %.10g to %.10g", row[i].name, row[i].v, row[i].least, row[i].most);
+    return 0;
+  }
+  return 1;
+}

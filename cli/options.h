@@ -13,6 +13,7 @@
  */
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
+#include <stddef.h>
 #include <stdint.h>
 
 typedef enum { OPT_FLAG, OPT_STRING, OPT_INT, OPT_DOUBLE } option_type;
@@ -39,6 +40,14 @@ int options_parse(const command_line *c, int argc, char **argv, const char **ope
 
 /* Prints what is wrong with the arguments, and where help is; 2. */
 __attribute__((format(printf, 2, 3))) int options_wrong(const command_line *c, const char *format, ...);
+
+/* A number that an option gave, and what it may be. */
+typedef struct {
+  const char *name;
+  double v, least, most;
+} option_range;
+/* 1, or 0 and err about the first that is out of its range. */
+int options_in_range(const option_range *row, size_t count, char *err, size_t n);
 
 /* Prints what --help prints. */
 void options_help(const command_line *c);

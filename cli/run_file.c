@@ -17,18 +17,18 @@ static void write_path(FILE *out, const char *path) {
   free(full);
 }
 
-int run_file_write(const char *folder, const char *dtype, const char *tokens, const char *const *file, int64_t count,
-                   char *err, size_t n) {
+int run_file_write(const char *folder, const run_file *r, const char *const *file, char *err, size_t n) {
   char path[PATH];
   file_draft f;
   snprintf(path, sizeof path, "%s/run.json", folder);
   if (!file_begin(&f, path, err, n)) return 0;
-  fprintf(f.to, "{\n  \"dtype\": \"%s\",\n  \"tokenizer\": ", dtype);
-  if (tokens)
-    write_path(f.to, tokens);
+  fprintf(f.to, "{\n  \"dtype\": \"%s\",\n  \"tokenizer\": ", r->dtype);
+  if (r->tokenizer)
+    write_path(f.to, r->tokenizer);
   else
     fputs("null", f.to);
-  fprintf(f.to, ",\n  \"tokens\": %lld,\n  \"files\": [", (long long)count);
+  if (r->prompt) fputs(",\n  \"prompt\": ", f.to), json_write_text(f.to, r->prompt);
+  fprintf(f.to, ",\n  \"tokens\": %lld,\n  \"files\": [", (long long)r->count);
   for (int i = 0; file[i]; i++) {
     fputs(i ? ", " : "", f.to);
     write_path(f.to, file[i]);
@@ -48,6 +48,7 @@ int run_file_read(const char *folder, run_file *r, char *err, size_t n) {
   const json_value *root = r->doc ? json_root(r->doc) : NULL, *files = json_get(root, "files");
   r->dtype = json_text(json_get(root, "dtype"));
   r->tokenizer = json_text(json_get(root, "tokenizer"));
+  r->prompt = json_text(json_get(root, "prompt"));
   const json_value *count = json_get(root, "tokens");
   if (count && count->type == JSON_NUMBER && count->is_int) r->count = count->integer;
   if (r->dtype && files && files->type == JSON_ARRAY) {

@@ -7,15 +7,14 @@
 typedef struct {
   json_doc *doc; /* owns the texts */
   char *text;
-  const char *dtype, *tokenizer; /* tokenizer NULL: bytes */
+  const char *dtype, *tokenizer, *prompt; /* tokenizer NULL: bytes; prompt NULL: none */
   const char *file[1024];
   int files;
   int64_t count; /* tokens of the text; 0: not known */
 } run_file;
 
-/* file: NULL-ended; their full paths are kept. count: tokens of the text. */
-int run_file_write(const char *folder, const char *dtype, const char *tokens, const char *const *file, int64_t count,
-                   char *err, size_t n);
+/* dtype, tokenizer, prompt and count of r, and the files, NULL-ended, whose full paths are kept. */
+int run_file_write(const char *folder, const run_file *r, const char *const *file, char *err, size_t n);
 int run_file_read(const char *folder, run_file *r, char *err, size_t n);
 /* The same, and the options of a checkpoint; o->steps, when it is not 0, replaces theirs. */
 int run_file_resume(const char *folder, const char *checkpoint, run_file *r, training_options *o, char *err, size_t n);

@@ -206,18 +206,8 @@ void checkpoint_remove(const char *folder) {
   rmdir(folder);
 }
 
-/* Under the name by which it will be looked for, whatever it was called. */
-static int copy_tokenizer(const char *from, const char *folder, char *err, size_t n) {
-  char path[PATH];
-  size_t bytes;
-  char *data = file_read(from, (size_t)1 << 30, &bytes, err, n);
-  int ok = data && join(path, folder, "tokenizer.json", err, n) && file_write(path, data, bytes, err, n);
-  free(data);
-  return ok;
-}
-
 static int write_files(const model *m, const optimizer *o, int64_t step, const char *folder, const char *extra,
-                       const char *tokenizer, char *err, size_t n) {
+                       const tokenizer *t, char *err, size_t n) {
   char path[PATH];
   const source weights = {m, NULL}, moments = {m, o};
   if (!folder_make(folder, err, n)) return 0;
@@ -228,16 +218,16 @@ static int write_files(const model *m, const optimizer *o, int64_t step, const c
   if (o && (!join(path, folder, "optimizer.safetensors", err, n) || !save_list(&moments, step, path, err, n))) return 0;
   if (extra && (!join(path, folder, "training.json", err, n) || !file_write(path, extra, strlen(extra), err, n)))
     return 0;
-  return !tokenizer || copy_tokenizer(tokenizer, folder, err, n);
+  return !t || (join(path, folder, "tokenizer.json", err, n) && tokenizer_save(t, path, err, n));
 }
 
 int checkpoint_save(const model *m, const optimizer *o, int64_t step, const char *folder, const char *extra,
-                    const char *tokenizer, char *err, size_t n) {
+                    const tokenizer *t, char *err, size_t n) {
   char draft[PATH];
   if (snprintf(draft, sizeof draft, "%s.part", folder) >= PATH)
     return snprintf(err, n, "%.100s..: the name is too long", folder), 0;
   checkpoint_remove(draft);
-  if (!write_files(m, o, step, draft, extra, tokenizer, err, n)) return checkpoint_remove(draft), 0;
+  if (!write_files(m, o, step, draft, extra, t, err, n)) return checkpoint_remove(draft), 0;
   checkpoint_remove(folder); /* the same step, saved before */
   if (rename(draft, folder) == 0 && file_settle(folder)) return 1;
   snprintf(err, n, "%s: %s", folder, strerror(errno));

@@ -4,6 +4,7 @@
  * A checkpoint is written under another name and renamed when it is whole and on the disk. */
 #ifndef MODELS_CHECKPOINT_H
 #define MODELS_CHECKPOINT_H
+#include "tokenizer.h"
 #include "trainer.h"
 
 /* Whether FOLDER/model.safetensors has the tensors of such a model, and no others: before memory is taken for it. */
@@ -12,10 +13,9 @@ int checkpoint_fits(const model_config *c, const char *folder, char *err, size_t
 int checkpoint_load(model *m, const char *folder, char *err, size_t n);
 /* Moments and steps from FOLDER/optimizer.safetensors. *step: steps done. */
 int checkpoint_load_optimizer(optimizer *o, const char *folder, int64_t *step, char *err, size_t n);
-/* o may be NULL. extra: text of FOLDER/training.json, or NULL; tokenizer: a file that becomes FOLDER/tokenizer.json, or
- * NULL. */
+/* o may be NULL. extra: text of FOLDER/training.json, or NULL; t: becomes FOLDER/tokenizer.json, or NULL. */
 int checkpoint_save(const model *m, const optimizer *o, int64_t step, const char *folder, const char *extra,
-                    const char *tokenizer, char *err, size_t n);
+                    const tokenizer *t, char *err, size_t n);
 
 void checkpoint_remove(const char *folder);
 

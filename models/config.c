@@ -49,6 +49,11 @@ int config_is_plain(const model_config *c) {
   return 1;
 }
 
+const char *config_model_name(const model_config *c) {
+  if (!config_is_plain(c)) return "hybrid";
+  return c->layer[0] == LAYER_ATTENTION ? "llama" : kinds[c->layer[0]];
+}
+
 /* ---- what may be ---- */
 
 enum { MOST = 1 << 24 }; /* of any dimension: products of three stay far below 2^63 */

@@ -48,6 +48,8 @@ model_config config_usual(layer_kind kind, int64_t width, int64_t layers, int64_
 int config_check(const model_config *c, char *err, size_t n);
 /* 1: all layers are of one kind, and transformers knows the model. */
 int config_is_plain(const model_config *c);
+/* "mamba", "mamba2", "llama", or "hybrid" when layers differ. */
+const char *config_model_name(const model_config *c);
 
 /* From the text of a config.json: ambi's, or what transformers wrote (which may hold Infinity, as JSON may not). */
 int config_parse(const char *text, size_t bytes, model_config *c, char *err, size_t n);

@@ -14,8 +14,8 @@ typedef struct {
   int64_t block, every; /* tokens of a block; block every - 1, 2 every - 1, .. is for validation. every 0: none is */
 } dataset;
 
-/* Appends a text, or every file that is named or lies below a folder that is; names that begin with a dot and files
- * that hold a NUL are left out of folders. */
+/* Appends a text, or every file that is named or lies below a folder that is; of folders names that begin with a
+ * dot, files that hold a NUL and runs of `ambi train` are left out. */
 int dataset_add_text(dataset *d, const tokenizer *t, const char *text, size_t bytes, char *err, size_t n);
 int dataset_add_path(dataset *d, const tokenizer *t, const char *path, char *err, size_t n);
 /* After the last one. val: the part for validation, 0 to 0.5; length: tokens of a row. */
@@ -25,8 +25,8 @@ void dataset_free(dataset *d);
 int64_t dataset_tokens(const dataset *d, int validation);
 /* Row `row` of a training batch: tokens, and what follows each. */
 void dataset_row(const dataset *d, uint64_t seed, uint64_t row, int64_t length, int32_t *tokens, int32_t *targets);
-/* Row `row` of `rows` that are spread evenly over the validation blocks (or over everything, when there are none).
- * Returns the bytes of the targets. */
+/* Row `row` of `rows` that are spread evenly over the validation blocks, of which there must be some. Returns the bytes
+ * of the targets. */
 int64_t dataset_validation_row(const dataset *d, int64_t row, int64_t rows, int64_t length, int32_t *tokens,
                                int32_t *targets);
 

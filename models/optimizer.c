@@ -73,11 +73,14 @@ static int64_t part_size(const optimizer *o, int part) {
   return part == 1 ? o->m->params.decayed : o->m->params.size - o->m->params.decayed;
 }
 
+/* adamw takes 0 for "not given"; this is 0 in every sum. */
+static double beta_of(double beta) { return beta > 0 ? beta : 1e-300; }
+
 static ambi_status plan_step(optimizer *o, int part, const optimizer_options *a) {
   const model *m = o->m;
   const int64_t count = part_size(o, part);
   const ambi_tensor list = ambi_dense(m->master, 1, &count), one = ambi_dense(m->master, 0, NULL);
-  ambi_op op = {.kind = AMBI_ADAMW, .u.adamw = {a->beta1, a->beta2, a->eps, a->weight_decay}};
+  ambi_op op = {.kind = AMBI_ADAMW, .u.adamw = {beta_of(a->beta1), beta_of(a->beta2), a->eps, a->weight_decay}};
   if (part == 2 && !a->decay_all) op.u.adamw.weight_decay = 0;
   for (int s = AMBI_ADAMW_P; s <= AMBI_ADAMW_V; s++) op.t[s] = list;
   for (int s = AMBI_ADAMW_P_OUT; s <= AMBI_ADAMW_V_OUT; s++) op.t[s] = list;

@@ -96,14 +96,12 @@ static void log_start(run_folder *r, const training *t, int64_t step) {
   ambi_device_info device = {0};
   if (!f) return;
   ambi_device_get_info(t->m->dev, &device);
-  const model_config *c = &t->m->config;
-  const char *kind = config_is_plain(c) ? layer_kind_name((layer_kind)c->layer[0]) : "mixture";
-  const char *const texts[] = {"model",     kind,
+  const char *const texts[] = {"model",     config_model_name(&t->m->config),
                                "device",    device.name,
                                "isa",       device.isa,
                                "dtype",     ambi_dtype_name(t->m->dtype),
                                "tokenizer", t->tokenizer_file ? t->tokenizer_file : "bytes",
-                               "command",   t->command ? t->command : ""};
+                               "command",   t->command};
   int64_t parameters = 0;
   for (int64_t i = 0; i < t->m->params.count; i++) parameters += t->m->params.param[i].count;
   number(f, "time", wall_seconds());
@@ -179,11 +177,19 @@ static int64_t newest_below(const char *folder, int64_t below) {
   return best;
 }
 
+int64_t training_steps_done(const char *checkpoint) {
+  const char *slash = strrchr(checkpoint, '/');
+  return number_of(slash ? slash + 1 : checkpoint);
+}
+
+int training_is_checkpoint(const char *folder) {
+  char path[PATH];
+  return snprintf(path, sizeof path, "%s/optimizer.safetensors", folder) < PATH && access(path, F_OK) == 0;
+}
+
 int training_newest(const char *folder, char *path, size_t size, char *err, size_t n) {
   int64_t v = newest_below(folder, INT64_MAX);
-  if (v < 0)
-    return snprintf(err, n, "%s: there is no checkpoint in it to go on from; `--out %s` begins anew", folder, folder),
-           0;
+  if (v < 0) return snprintf(err, n, "%s: there is no checkpoint in it", folder), 0;
   snprintf(path, size, "%s/checkpoint-%lld", folder, (long long)v);
   return 1;
 }
@@ -193,7 +199,7 @@ int run_save(run_folder *r, const training *t, const optimizer *o, int64_t step,
   char path[PATH];
   if (!r->folder) return 1;
   snprintf(path, sizeof path, "%s/checkpoint-%lld", r->folder, (long long)step);
-  if (!checkpoint_save(t->m, o, step, path, options, t->tokenizer_file, err, n)) return 0;
+  if (!checkpoint_save(t->m, o, step, path, options, t->tokenizer_file ? t->tokens : NULL, err, n)) return 0;
   FILE *f = begin_line(r, "save", step);
   text_member(f, "path", path + strlen(r->folder) + 1, strlen(path) - strlen(r->folder) - 1);
   end_line(f);

@@ -58,7 +58,7 @@ int32_t sample(double *logits, int64_t count, const sample_options *o, const int
   if (o->repetition > 0 && o->repetition != 1) penalise(logits, count, o->repetition, seen, seen_count);
   candidate *list = o->temperature > 0 ? malloc((size_t)count * sizeof *list) : NULL;
   if (!list) return most_likely(logits, count);
-  for (int64_t i = 0; i < count; i++) list[i] = (candidate){logits[i], (int32_t)i, 0};
+  for (int64_t i = 0; i < count; i++) list[i] = (candidate){isnan(logits[i]) ? -INFINITY : logits[i], (int32_t)i, 0};
   qsort(list, (size_t)count, sizeof *list, by_logit);
   double sum, at;
   int64_t n = keep(list, count, o, &sum), i = 0;

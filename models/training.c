@@ -24,6 +24,7 @@ typedef struct {
   double before;             /* seconds of the calls that this one goes on from */
   int64_t first, step;       /* steps done when it began, and now */
   int64_t saved;             /* the step of the newest checkpoint; -1: none */
+  int judged;                /* some of the text is held out, and looked at now and then */
   int64_t skipped;           /* in a row */
   double updates;            /* of the parameters, when the numbers were last looked at */
   double mark_time;
@@ -158,7 +159,7 @@ static int save(loop *l) {
 static int is_due(const loop *l, int64_t every) { return every > 0 && (l->step % every == 0 || l->step == l->o.steps); }
 
 static int occasions(loop *l) {
-  if (is_due(l, l->o.eval_every) && !evaluate(l)) return 0;
+  if (l->judged && is_due(l, l->o.eval_every) && !evaluate(l)) return 0;
   if (is_due(l, l->o.sample_every) && !speak(l)) return 0;
   if (is_due(l, l->o.save_every) && !save(l)) return 0;
   return 1;
@@ -188,7 +189,10 @@ static int prepare(loop *l, const char *from) {
   l->updates = v[NUMBER_STEP];
   a.parts = 1;
   a.forward_only = 1;
-  if (o->eval_every && !trainer_create(&l->judge, l->t->m, &a, l->err, l->n)) return 0;
+  l->judged = o->eval_every && dataset_tokens(l->t->data, 1) > 0;
+  if (o->eval_every && !l->judged && l->t->hooks.say)
+    l->t->hooks.say(l->t->hooks.context, "no validation: none of the text is held out (--val 0, or it is too short)");
+  if (l->judged && !trainer_create(&l->judge, l->t->m, &a, l->err, l->n)) return 0;
   if (o->sample_every && !generator_create(&l->speak, l->t->m, 1, room_to_speak(l), l->err, l->n)) return 0;
   l->first = l->mark_step = l->step;
   l->saved = from ? l->step : -1;

@@ -36,7 +36,7 @@ typedef struct {
 typedef struct {
   model *m;
   const tokenizer *tokens;
-  const char *tokenizer_file; /* to be kept with the checkpoints, or NULL */
+  const char *tokenizer_file; /* its name: it is kept with the checkpoints; NULL: bytes, which need no file */
   const dataset *data;
   const char *folder;
   const char *command; /* as it was called, for the log */
@@ -63,6 +63,9 @@ int training_options_read(const char *path, training_options *o, char *err, size
 
 /* The newest whole checkpoint of a run; 0 and err when there is none. */
 int training_newest(const char *folder, char *path, size_t size, char *err, size_t n);
+/* N of a checkpoint's path, ../checkpoint-N; -1: it is none. */
+int64_t training_steps_done(const char *checkpoint);
+int training_is_checkpoint(const char *folder);                /* rather than the folder of a run */
 double training_rate(const training_options *o, int64_t step); /* learning rate */
 
 #endif

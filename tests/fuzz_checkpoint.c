@@ -50,7 +50,8 @@ static void write_original(model *m, const trainer *r) {
   if (!text || !checkpoint_save(m, &r->o, 3, name, text, NULL, err, sizeof err)) stop("saving", err);
   free(text);
   const char *none[] = {"a", NULL};
-  if (!run_file_write(folder, "f32", NULL, none, 99, err, sizeof err)) stop("run.json", err);
+  if (!run_file_write(folder, &(run_file){.dtype = "f32", .prompt = "p", .count = 99}, none, err, sizeof err))
+    stop("run.json", err);
   for (int i = 0; i < FILES; i++) {
     original[i] = file_read(path_of(i), 1 << 24, &bytes[i], err, sizeof err);
     if (!original[i]) stop("reading back", err);

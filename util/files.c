@@ -196,6 +196,15 @@ static int is_visible(const struct dirent *e) { return e->d_name[0] != '.'; }
 
 static int walk_path(const walk *w, const char *path, int depth);
 
+static int is_file(const char *folder, const char *name) {
+  char path[PATH_ROOM];
+  struct stat st;
+  return snprintf(path, sizeof path, "%s/%s", folder, name) < PATH_ROOM && stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+/* What `ambi train` wrote is nothing to learn from: `ambi train .` would come upon its own log. */
+static int is_run(const char *folder) { return is_file(folder, "run.json") && is_file(folder, "log.jsonl"); }
+
 static int walk_folder(const walk *w, const char *path, int depth) {
   struct dirent **list = NULL;
   int count = scandir(path, &list, is_visible, by_name), ok = count >= 0;
@@ -214,7 +223,7 @@ static int walk_path(const walk *w, const char *path, int depth) {
   struct stat st;
   int found = depth ? lstat(path, &st) : stat(path, &st); /* links inside folders may lead round in circles */
   if (found != 0) return fail(path, strerror(errno), w->err, w->n);
-  if (S_ISDIR(st.st_mode)) return depth < MAX_DEPTH ? walk_folder(w, path, depth) : 1;
+  if (S_ISDIR(st.st_mode)) return depth < MAX_DEPTH && !(depth && is_run(path)) ? walk_folder(w, path, depth) : 1;
   return S_ISREG(st.st_mode) || !depth ? w->visit(w->context, path, !depth, w->err, w->n) : 1;
 }
 

@@ -1,0 +1,75 @@
+/* train_folder.c -- the folder of a run, see train.h: one process at a time writes it, and a run is never written over.
+ */
+#define _DEFAULT_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../util/files.h"
+#include "train.h"
+
+/* 0: another process has it. File systems without locks let everyone in. */
+static int lock(train_folder *f) {
+  f->lock = open(f->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  return f->lock < 0 || flock(f->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+}
+
+/* A log or a checkpoint, of ambi or of another program: none of them is this run's to remove. */
+static int holds_run(const char *folder) {
+  int found = 0;
+  DIR *d = opendir(folder);
+  for (struct dirent *e; d && !found && (e = readdir(d));)
+    found = strcmp(e->d_name, "log.jsonl") == 0 || strncmp(e->d_name, "checkpoint-", 11) == 0;
+  if (d) closedir(d);
+  return found;
+}
+
+/* run-1, run-2, ..: mkdir lets only one process have each. */
+static int make_next(train_folder *f) {
+  for (int i = 1; i < 1000000; i++) {
+    snprintf(f->path, sizeof f->path, "run-%d", i);
+    if (mkdir(f->path, 0777) == 0) return f->made = 1;
+    if (errno != EEXIST) return 0;
+  }
+  return 0;
+}
+
+static int make_named(train_folder *f, const char *out, char *err, size_t n) {
+  struct stat st;
+  if (!*out) return snprintf(err, n, "--out: a folder's name is needed"), 0;
+  if (snprintf(f->path, sizeof f->path, "%s", out) >= TRAIN_PATH - 64) return snprintf(err, n, "--out is too long"), 0;
+  const int was_there = stat(out, &st) == 0;
+  if (!folder_make(out, err, n)) return 0;
+  f->made = !was_there;
+  if (!holds_run(out)) return 1;
+  return snprintf(err, n, "%s holds a run already: `--resume %s` goes on with it, another --out begins a new one", out,
+                  out),
+         0;
+}
+
+int train_folder_claim(train_folder *f, const train_arguments *a, char *err, size_t n) {
+  *f = (train_folder){.lock = -1};
+  int ok = 1;
+  if (a->resume) {
+    snprintf(f->path, sizeof f->path, "%s", a->resume);
+  } else if (a->out) {
+    ok = make_named(f, a->out, err, n);
+  } else if (!make_next(f)) {
+    ok = (snprintf(err, n, "%s: %s", f->path, strerror(errno)), 0);
+  }
+  if (ok && !lock(f)) ok = (snprintf(err, n, "%s: another process is training in it", f->path), 0);
+  if (ok && a->out && !a->resume && holds_run(a->out)) /* of one that was faster */
+    ok = (snprintf(err, n, "%s holds a run already", a->out), 0);
+  return ok;
+}
+
+void train_folder_leave(train_folder *f) {
+  if (f->made) rmdir(f->path); /* which only takes empty ones */
+  if (f->lock >= 0) close(f->lock);
+  *f = (train_folder){.lock = -1};
+}
