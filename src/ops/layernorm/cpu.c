@@ -73,13 +73,10 @@ INLINE void add_products(int kind, source_view from, const void *dy, const void 
   sum[2] += g * c;
 }
 
-/* Columns [i, i+n) of a row; w as it is there, or NULL. backward: with g */
-INLINE moments moments_tile(int kind, bool backward, const row_in *r, const void *w, int64_t i, int64_t n) {
-  TILE_OF_REALS s_tiles[2][TILE], dy_tile[TILE];
-  source_view from = source_in(kind, &r->row.from, i, n, s_tiles);
-  const void *dy = backward ? view_in(kind, &r->row.dy, i, n, dy_tile) : NULL;
+/* The sums of columns [i, i+n) around m; backward: with g, of w as it is there, or NULL */
+INLINE moments moments_about(real m, int kind, bool backward, const row_in *r, source_view from, const void *dy,
+                             const void *w, int64_t i, int64_t n) {
   const int h = halves(kind), ways = backward ? 2 : 4; /* independent sums: as many as registers allow */
-  real m = r->known ? r->mean : sum_tile_of(kind, from, n) / (real)n;
   vr sum[4][3] = {{{0}}};
   int64_t k = 0;
   for (; k + ways * VL <= n; k += ways * VL) UNROLL for (int j = 0; j < ways; j++) {
@@ -92,6 +89,36 @@ INLINE moments moments_tile(int kind, bool backward, const row_in *r, const void
   vr all[3];
   UNROLL for (int q = 0; q < 3; q++) all[q] = (sum[0][q] + sum[1][q]) + (sum[2][q] + sum[3][q]);
   return (moments){(real)n, m, v_sum(all[0]), backward ? v_sum(all[1]) : 0, backward ? v_sum(all[2]) : 0};
+}
+
+/* The mean of columns that hardly differ, from their differences to the first: exact where they are all the same. */
+static real mean_of_alike(int kind, source_view from, int64_t n) {
+  const real first = source_half(kind, from, 0, 0, n)[0];
+  real sum = 0;
+  for (int64_t k = 0; k < n; k += halves(kind) * VL) EACH_HALF(halves(kind)) {
+      vr s = source_half(kind, from, k, half, n - k);
+      sum += v_sum(v_first(s - first, half_left(kind, half, n - k)));
+    }
+  return first + sum / (real)n;
+}
+
+/* Columns whose spread may be lost in the rounding of their mean: 4 VL sums of n / (4 VL) terms, then a few more */
+static bool is_flat(moments m) {
+  const real u = AMBI_REAL == 32 ? (real)0x1p-24 : (real)0x1p-53, off = m.mean * u * (m.n / (4 * VL) + 8);
+  return m.mean != 0 && isfinite(m.mean) && !(m.cc > m.n * off * off); /* the last two may be infinite */
+}
+
+/* Columns [i, i+n) of a row */
+INLINE moments moments_tile(int kind, bool backward, const row_in *r, const void *w, int64_t i, int64_t n) {
+  TILE_OF_REALS s_tiles[2][TILE], dy_tile[TILE];
+  source_view from = source_in(kind, &r->row.from, i, n, s_tiles);
+  const void *dy = backward ? view_in(kind, &r->row.dy, i, n, dy_tile) : NULL;
+  real m = r->known ? r->mean : sum_tile_of(kind, from, n) / (real)n;
+  for (bool again = false;; again = true) {
+    moments found = moments_about(m, kind, backward, r, from, dy, w, i, n);
+    if (again || r->known || !is_flat(found)) return found;
+    m = mean_of_alike(kind, from, n);
+  }
 }
 
 static real rstd(const cpu_call *c, real cc) {

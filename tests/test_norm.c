@@ -1,0 +1,63 @@
+/* test_norm.c -- rows that hold one value: the rounding of their mean must not become a result. On every instruction
+ * set; rows of a part of a tile, and of several. */
+#include <stdlib.h>
+
+#include "test.h"
+
+enum { ROWS = 3, MOST = 9000 };
+
+/* y, or dx in backward */
+static void run(ambi_device *dev, ambi_pass pass, int64_t cols, const float *x, const float *dy, float *out) {
+  ambi_op op = {.kind = AMBI_LAYERNORM, .pass = pass};
+  ambi_plan *plan;
+  ambi_plan_info info;
+  ambi_buf work = {0}, bufs[AMBI_SLOTS] = {0};
+  op.t[AMBI_LAYERNORM_X] = ambi_dense(AMBI_F32, 2, (int64_t[]){ROWS, cols});
+  if (!CHECK_OK(ambi_plan_create(dev, &op, &plan))) return;
+  bufs[AMBI_LAYERNORM_X].data = (void *)x, bufs[AMBI_GRAD(AMBI_LAYERNORM_Y)].data = (void *)dy;
+  bufs[pass ? AMBI_GRAD(AMBI_LAYERNORM_X) : AMBI_LAYERNORM_Y].data = out;
+  ambi_plan_get_info(plan, &info);
+  if (info.workspace) CHECK_OK(ambi_alloc(dev, info.workspace, &work));
+  CHECK_OK(ambi_run(plan, NULL, bufs, AMBI_SLOTS, work));
+  ambi_free(dev, work);
+  ambi_plan_destroy(plan);
+}
+
+static void flat_rows(ambi_device *dev, const char *name) {
+  static const float values[] = {12345.678f, 1000.1f, 100.3f, -0.1f, 3e30f, -7e-20f};
+  static const int64_t lengths[] = {1, 2, 7, 33, 1000, 1024, 4096, 4099, MOST};
+  float *x = malloc(sizeof(float) * ROWS * MOST), *dy = malloc(sizeof(float) * ROWS * MOST);
+  float *y = malloc(sizeof(float) * ROWS * MOST);
+  for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+    for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
+      const int64_t cols = lengths[k];
+      int64_t wrong = 0, far = 0;
+      for (int64_t j = 0; j < ROWS * cols; j++) x[j] = values[i], dy[j] = (float)(j % cols) - (float)(cols - 1) / 2;
+      run(dev, AMBI_FORWARD, cols, x, dy, y);
+      for (int64_t j = 0; j < ROWS * cols; j++) wrong += y[j] != 0;
+      run(dev, AMBI_BACKWARD, cols, x, dy, y);
+      for (int64_t j = 0; j < ROWS * cols; j++) { /* c = 0, mean(dy) = 0: dx = dy / sqrt(eps) */
+        const float want = dy[j] * 316.22776f, off = y[j] - want, most = 316.22776f * (float)cols * 1e-5f;
+        far += !(off <= most && off >= -most);
+      }
+      CHECK(wrong == 0 && far == 0, "%s, rows of %lld times %g: %lld values of y are not 0, %lld of dx not dy r", name,
+            (long long)cols, (double)values[i], (long long)wrong, (long long)far);
+    }
+  free(x);
+  free(dy);
+  free(y);
+}
+
+int main(void) {
+  static const char *const isas[] = {NULL, "avx512", "avx2", "neon", "baseline"};
+  for (int i = 0; i < 5; i++) {
+    const ambi_device_options o = {.max_isa = isas[i], .threads = 1};
+    ambi_device *dev;
+    ambi_device_info info;
+    if (ambi_device_open("cpu", &o, &dev) != AMBI_OK) continue; /* not of this machine */
+    ambi_device_get_info(dev, &info);
+    flat_rows(dev, info.isa);
+    ambi_device_close(dev);
+  }
+  return test_done();
+}
