@@ -22,6 +22,14 @@ INLINE void pack_lines(const gemm_piece *s, real *panel, int64_t width) {
   }
 }
 
+/* What is left of a line behind its whole vectors: few elements, and as many as the compiler knows. */
+INLINE void pack_rest(int kind, const char *line, int64_t whole, int64_t width, real *panel) {
+  if (kind == REALS)
+    memcpy(panel + whole, line + whole * (int64_t)sizeof(real), (size_t)(width - whole) * sizeof(real));
+  else
+    read_reals(AMBI_BF16, line + 2 * whole, 1, width - whole, panel + whole);
+}
+
 /* The same for whole, dense lines of reals or bf16. The next ones are far apart: they are asked for in time. */
 INLINE void pack_whole_lines(int kind, const gemm_piece *s, real *panel, int64_t width) {
   enum { LINES_AHEAD = 16 };
@@ -32,7 +40,7 @@ INLINE void pack_whole_lines(int kind, const gemm_piece *s, real *panel, int64_t
       v_store(panel + w, get(kind, line, w, VL));
       __builtin_prefetch(next + w * bytes_of(s->dtype));
     }
-    if (whole < width) read_reals(s->dtype, line + whole * bytes_of(s->dtype), 1, width - whole, panel + whole);
+    if (whole < width) pack_rest(kind, line, whole, width, panel);
   }
 }
 
