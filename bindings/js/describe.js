@@ -1,6 +1,6 @@
 // describe.js -- a plan's description as an ambi_op in the module's memory. All is checked by name, by reflection.
 import { dtypeOf } from './dtypes.js';
-import { fail } from './wasm.js';
+import { checkKeys, fail } from './wasm.js';
 
 const own = (object, key) => Object.hasOwn(object, key);
 const keys = ['op', 'pass', 'dtype', 'tensors', 'grads', 'want', 'accumulate', 'attrs'];
@@ -39,8 +39,7 @@ function readTensor(op, slot, given, dtype, most, where) {
   const whole = Array.isArray(given) ? { shape: given } : given;
   if (typeof whole !== 'object' || whole === null)
     fail(`${where}: expected a shape, or {shape, dtype, stride, offset}`);
-  for (const key of Object.keys(whole))
-    if (!['shape', 'dtype', 'stride', 'offset'].includes(key)) fail(`${where}: a tensor has no ${key}`);
+  checkKeys(whole, ['shape', 'dtype', 'stride', 'offset'], where);
   const shape = checkNumbers(whole.shape, `${where}: shape`, 0);
   const stride = checkNumbers(whole.stride ?? denseStrides(shape), `${where}: stride`, -Infinity);
   if (shape.length > most) fail(`${where}: expected at most ${most} axes, got ${shape.length}`);
@@ -82,9 +81,7 @@ function writeAttr(w, at, op, name, value) {
 }
 
 function findOp(ops, d) {
-  if (typeof d !== 'object' || d === null) fail('plan: expected {op, pass, tensors, ..}');
-  for (const key of Object.keys(d))
-    if (!keys.includes(key)) fail(`plan: there is no ${key}; there are ${keys.join(', ')}`);
+  checkKeys(d, keys, 'plan');
   if (typeof d.op !== 'string' || !own(ops, d.op))
     fail(`plan: there is no op ${String(d.op)}; there are ${Object.keys(ops).join(', ')}`);
   if (d.pass !== undefined && d.pass !== 'forward' && d.pass !== 'backward')

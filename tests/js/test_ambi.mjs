@@ -7,6 +7,7 @@ import { equal, near, numbers, ok, rejects, run, test, testRelaxed, throws } fro
 
 const root = pathToFileURL(`${process.argv[2]}/`);
 const { AmbiError, dtypeBytes, dtypeNames, load, Plan } = await import(new URL('ambi.js', root));
+const { check } = await import(new URL('check.js', root));
 const ambi = await load();
 const reference = await load({ device: 'ref' });
 const product = (shape) => shape.reduce((a, n) => a * n, 1);
@@ -220,7 +221,7 @@ test('descriptions that are wrong', () => {
   throws(() => ambi.plan({ op: 'unary', tensors: { x: new Array(9).fill(1) } }), /at most 8 axes, got 9/);
   throws(() => ambi.plan({ op: 'unary', tensors: { x: { shape: [2, 2], stride: [1] } } }), /2 axes, but 1 strides/);
   throws(() => ambi.plan({ op: 'unary', tensors: { x: { shape: [2], dtype: 'f8' } } }), /no dtype f8; there are/);
-  throws(() => ambi.plan({ op: 'unary', tensors: { x: { shape: [2], size: 1 } } }), /a tensor has no size/);
+  throws(() => ambi.plan({ op: 'unary', tensors: { x: { shape: [2], size: 1 } } }), /x: there is no size; there are shape, dtype/);
   throws(() => ambi.plan({ op: 'unary', tensors: { x: [2] }, attrs: { function: 'q' } }), /one of silu, gelu/);
   throws(() => ambi.plan({ op: 'unary', tensors: { x: [2] }, attrs: { beta: 1 } }), /no such attribute/);
   throws(() => ambi.plan({ op: 'conv1d', tensors: shapes.conv1d, attrs: { silu: 1 } }), /expected a boolean, got 1/);
@@ -361,6 +362,8 @@ test('load takes bytes, a module, a URL', async () => {
     }
   ok(bytes.toString('latin1') === before, 'the bytes that were given are as they were');
   for (const options of [null, 7, 'cpu']) await rejects(load(options), /load: expected \{device, threads, relaxed, wasm\}/);
+  await rejects(load({ thread: 2 }), /load: there is no thread; there are device, threads/);
+  await rejects(check([], { relax: false }), /check: there is no relax; there are onLine/);
   throws(() => new Plan(), /plans are made by plan\(\) of what load\(\) gives/);
   await rejects(load({ wasm: 7 }), /expected a URL, bytes or a module/);
   const strange = [bytes.subarray(0, 1000), Uint8Array.of(1), Uint8Array.of(0, 0x61, 0x73, 0x6d, 1, 0, 0, 0), read('ambi-check.wasm')];
