@@ -153,9 +153,39 @@ static int check_shapes(const runner *r) {
   return 1;
 }
 
+/* x, grad_y: a slot, counted from 1, as the manifest calls it, which describes forward. */
+static void say_slot(const pack_def *d, int slot) {
+  const int8_t(*of)[2] = d->layout[AMBI_FORWARD];
+  const int gradient = slot > AMBI_MAX_PRIMALS, primal = gradient ? slot - AMBI_MAX_PRIMALS : slot;
+  const char *name = primal == of[AMBI_PACK_A][0]     ? d->inputs[0].name
+                     : primal == of[AMBI_PACK_OUT][0] ? d->outputs[0].name
+                                                      : d->inputs[1].name;
+  fprintf(stderr, "%s%s", gradient ? "grad_" : "", name);
+}
+
+/* Backward's inputs, which no manifest describes: by the table of kernels. */
+static void say_backward(const runner *r) {
+  static const struct {
+    int region;
+    const char *name;
+  } inputs[] = {{AMBI_PACK_A, "a"}, {AMBI_PACK_B, "b"}, {AMBI_PACK_WEIGHT, "weight"}};
+  const pack_def *d = pack_def_named(r->id);
+  fprintf(stderr, "ambi pack: %s backward %s", r->id, d ? "takes" : "was given");
+  for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
+    const int8_t *slot = d ? d->layout[AMBI_BACKWARD][inputs[i].region] : NULL;
+    const int here = r->file[inputs[i].region] != NULL;
+    if (d ? !slot[0] : !here) continue;
+    fprintf(stderr, "%s --%s", i ? "," : "", inputs[i].name);
+    for (int k = 0; d && k < 2 && slot[k]; k++) fprintf(stderr, k ? " then " : " "), say_slot(d, slot[k]);
+    if (!here) fprintf(stderr, " (not given)");
+  }
+  fprintf(stderr, "\n");
+}
+
 /* After a call that was refused: what the manifest says of its inputs. */
 static void say_inputs(const runner *r) {
   const json_value *inputs = json_get(r->kernel, "inputs");
+  if (r->call.pass == AMBI_BACKWARD) say_backward(r);
   if (r->call.pass != AMBI_FORWARD || !inputs || !inputs->child) return;
   fprintf(stderr, "ambi pack: %s takes", r->id);
   for (const json_value *t = inputs->child; t; t = t->next) {

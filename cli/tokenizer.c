@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../models/tokenizer_parts.h"
 #include "../util/files.h"
 #include "../util/json.h"
 #include "commands.h"
@@ -113,6 +114,14 @@ static int train(job *j, const char *const *paths, tokenizer_training *o, const 
   return ok;
 }
 
+/* Before the text is read, which may take long: the trainer would say it after that. */
+static int check_vocabulary(int64_t vocabulary, const char *end) {
+  const int least = 256 + (*end != 0);
+  if (vocabulary >= least && vocabulary <= TOKENIZER_MOST_IDS) return -1;
+  fprintf(stderr, "ambi tokenizer train: --vocab N is needed, from %d to %d\n", least, TOKENIZER_MOST_IDS);
+  return 2;
+}
+
 static int train_command(int argc, char **argv) {
   int64_t vocabulary = 0, least = 2;
   const char *out = "tokenizer.json", *end = "<|endoftext|>", **paths = calloc((size_t)argc + 1, sizeof *paths);
@@ -132,7 +141,7 @@ static int train_command(int argc, char **argv) {
   if (!paths) return fail("train", "out of memory");
   int rc = options_parse(&spec, argc, argv, paths);
   if (rc < 0 && !*paths) rc = (fail("train", "text is needed: files or folders; see `ambi tokenizer train --help`"), 2);
-  if (rc < 0 && (vocabulary < 256 || vocabulary > INT32_MAX)) rc = (fail("train", "--vocab N is needed, from 257"), 2);
+  if (rc < 0) rc = check_vocabulary(vocabulary, end);
   if (rc < 0) {
     char err[ERR] = "out of memory";
     job j = {.trainer = tokenizer_trainer_new(), .terminal = isatty(2)};

@@ -172,6 +172,7 @@ static void test_null(void) {
   ambi_stream_destroy(NULL);
   CHECK_STATUS(ambi_upload(NULL, b, &b, 1), AMBI_INVALID, "stream", "NULL");
   CHECK_STATUS(ambi_download(NULL, &b, b, 1), AMBI_INVALID, "stream", "NULL");
+  CHECK_STATUS(ambi_copy(NULL, b, b, 1), AMBI_INVALID, "stream", "NULL");
   if (CHECK_OK(ambi_stream_create(cpu, NULL, &stream))) {
     CHECK_STATUS(ambi_upload(stream, (ambi_buf){0}, "x", 1), AMBI_INVALID, "dst", "NULL");
     CHECK_STATUS(ambi_upload(stream, (ambi_buf){&b, 0}, NULL, 1), AMBI_INVALID, "src", "NULL");

@@ -84,11 +84,7 @@ static truth larger(truth p, truth q) { return fmax(fabs(p), fabs(q)); }
   T(softplus, a *x > b ? x : softplus(a * x) / a, a * x > b ? 1 : sigmoid(a * x), 0)                                \
   T(softsign, x / (1 + fabs(x)), 1 / (1 + fabs(x)) / (1 + fabs(x)), 0)                                              \
   T(mish, x *mish_w(x), mish_w(x) + mish_term(x), larger(mish_w(x), mish_term(x)))                                  \
-  T(hardswish, x *fmin(fmax(x + 3, (truth)0), (truth)6) / 6,                                                        \
-    x <= -3 ? 0                                                                                                     \
-    : x < 3 ? x / 3 + 0.5L                                                                                          \
-            : 1,                                                                                                    \
-    x > -3 && x < 3 ? 0.5L : 1)                                                                                     \
+  T(hardswish, x *fmin(fmax(x + 3, (truth)0), (truth)6) / 6, x <= -3 ? 0 : x < 3 ? (x + 1.5L) / 3 : 1, 0)           \
   T(hardsigmoid, fmin(fmax(x + 3, (truth)0), (truth)6) / 6, x > -3 && x < 3 ? 1 / (truth)6 : 0, 0)                  \
   T(hardtanh, fmin(fmax(x, a), b), x > a && x < b, 0)                                                               \
   T(relu_squared, x > 0 ? x * x : 0, x > 0 ? 2 * x : 0, 0)                                                          \
@@ -325,6 +321,8 @@ static const struct {
     {"hardswish", INF, INF, 1},
     {"hardswish", -3, -0.0, 0},
     {"hardswish", 3, 3, 1},
+    {"hardswish", -1.5, -0.375, 0},
+    {"hardswish", -1.5 + 0x1p-20, -0.375, 0x1p-20 / 3},
     {"hardsigmoid", -INF, 0, 0},
     {"hardsigmoid", INF, 1, 0},
     {"hardsigmoid", -3, 0, 0},

@@ -11,6 +11,7 @@
 #include "test.h"
 
 #define MEMORY "(memory (export \"memory\") 1) "
+#define PICKY  MEMORY "(func (export \"kernel_backward\") (param i32) (result i32) (i32.const 1)) "
 
 static char root[64], hex[65];
 static uint8_t secret[32], key[32];
@@ -71,15 +72,14 @@ static void make_pack(void) {
       "\"f32\", \"shape\": [\"out\", \"cols\"]}], \"params\": {\"rows\": {\"type\": \"u32\"}, \"beta\": {\"type\": "
       "\"f32\", \"default\": 1, \"max\": 8}}";
   size_t n = 0, m = 0;
-  void *wasm = forge_kernel(MEMORY, "(i32.const 0)", &n), *picky = forge_kernel(MEMORY, "(i32.const 1)", &m);
+  void *wasm = forge_kernel(MEMORY, "(i32.const 0)", &n), *picky = forge_kernel(PICKY, "(i32.const 1)", &m);
   static const char fails[] =
       "\"self_test\": [{\"pass\": \"forward\", \"params\": \"\", \"tolerance\": 1, \"out\": [9]}]";
   static const char rotates[] = "\"params\": {\"seq_len\": {\"type\": \"u32\"}}";
-  forged_kernel k[] = {{"k", wasm, n, described},
-                       {"broken", wasm, n, fails},
-                       {"picky", picky, m, described},
-                       {"rope", wasm, n, rotates}};
-  forged_pack p = {"pack", "1.0.0", k, 4, secret, "\"fallbacks\": {\"broken\": \"k\"}"};
+  forged_kernel k[] = {{"k", wasm, n, described},      {"broken", wasm, n, fails},   {"picky", picky, m, described},
+                       {"rope", wasm, n, rotates},     {"silu_f32", picky, m, NULL}, {"swiglu_f32", picky, m, NULL},
+                       {"rmsnorm_f32", picky, m, NULL}};
+  forged_pack p = {"pack", "1.0.0", k, 7, secret, "\"fallbacks\": {\"broken\": \"k\"}"};
   CHECK(wasm && picky && forge_pack(in_root("pack"), &p), "a pack cannot be made");
   free(wasm), free(picky);
 }
@@ -138,6 +138,19 @@ static void test_files(void) {
           in_root("turned.npy"));
   REFUSED(1, "picky takes x (rows, cols), w (out, cols)", pack_run, in_root("pack"), "picky", "--trust", hex, "--a",
           in_root("a.npy"));
+}
+
+/* What is missing is named, of backward too. */
+static void test_missing(void) {
+  static const struct {
+    const char *id, *said;
+  } backward[] = {{"silu_f32", "silu_f32 backward takes --a grad_y, --b x (not given)\n"},
+                  {"swiglu_f32", "backward takes --a grad_y, --b x then gate (not given)\n"},
+                  {"rmsnorm_f32", "backward takes --a grad_y, --b x (not given), --weight weight (not given)\n"},
+                  {"picky", "picky backward was given --a\n"}};
+  for (size_t i = 0; i < sizeof backward / sizeof *backward; i++)
+    REFUSED(1, backward[i].said, pack_run, in_root("pack"), (char *)(uintptr_t)backward[i].id, "--trust", hex, "--a",
+            in_root("a.npy"), "--pass", "backward");
 }
 
 /* All of it is printed. */
@@ -213,6 +226,7 @@ int main(void) {
   make_pack();
   test_arguments();
   test_files();
+  test_missing();
   test_printed();
   test_fallback();
   test_keys();

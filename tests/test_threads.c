@@ -1,8 +1,11 @@
 /* test_threads.c -- one plan run by eight threads at once on buffers of their own; one to seven workers in a device:
  * always the bits of a single thread. (That those bits are right is what `ambi check` proves.) */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "cases.h"
 #include "test.h"
@@ -183,6 +186,62 @@ static void test_addresses(ambi_device *dev) {
   free(x), free(y), free(z);
 }
 
+/* ---- fork: a child has the device, and none of its threads ---- */
+typedef struct {
+  ambi_device *dev;
+  work mine, others; /* of the process; of the thread that keeps the workers busy */
+  atomic_bool stop;
+} family;
+
+static void *keep_busy(void *argument) {
+  family *f = argument;
+  while (!atomic_load(&f->stop)) work_run(&f->others, NULL);
+  return NULL;
+}
+
+/* Runs and closes what it was left, and says whether the bits were right; a child that hangs is ended by the alarm. */
+static void live_as_child(family *f, uint64_t expected) {
+  alarm(20);
+  int wrong = 0;
+  for (int i = 0; i < 3; i++) {
+    work_poison(&f->mine);
+    wrong |= work_run(&f->mine, NULL) != AMBI_OK || work_hash(&f->mine) != expected;
+  }
+  work_free(&f->mine);
+  ambi_device_close(f->dev);
+  _exit(wrong);
+}
+
+static void check_children(family *f, int children, const char *when) {
+  work_fill(&f->mine, 5);
+  CHECK_OK(work_run(&f->mine, NULL));
+  const uint64_t expected = work_hash(&f->mine);
+  int status = 0, wrong = 0;
+  for (int i = 0; i < children && !wrong; i++) {
+    const pid_t child = fork();
+    if (child == 0) live_as_child(f, expected);
+    wrong = child < 0 || waitpid(child, &status, 0) != child || status != 0;
+  }
+  CHECK(!wrong, "a child that was forked %s ended with status %#x", when, (unsigned)status);
+  CHECK(work_run(&f->mine, NULL) == AMBI_OK && work_hash(&f->mine) == expected, "the parent goes on");
+}
+
+static void test_fork(void) {
+  family f = {.dev = open_cpu(4)};
+  ambi_op op;
+  pthread_t id;
+  if (!f.dev || work_case("rmsnorm x=500x130 w=130", AMBI_F32, &op)) return;
+  if (work_make(f.dev, &op, MOST, &f.mine) != AMBI_OK || work_make(f.dev, &op, MOST, &f.others) != AMBI_OK) abort();
+  work_fill(&f.others, 6);
+  check_children(&f, 3, "from a device at rest");
+  if (pthread_create(&id, NULL, keep_busy, &f) != 0) abort();
+  check_children(&f, 100, "from a busy device");
+  atomic_store(&f.stop, true);
+  pthread_join(id, NULL);
+  work_free(&f.mine), work_free(&f.others);
+  ambi_device_close(f.dev);
+}
+
 int main(void) {
   ambi_device *crew[3] = {open_cpu(1), open_cpu(2), open_cpu(7)};
   if (!crew[0] || !crew[1] || !crew[2]) return test_done();
@@ -191,5 +250,6 @@ int main(void) {
   test_addresses(crew[1]);
   for (int i = 0; i < 3; i++) ambi_device_close(crew[i]);
   test_independence();
+  test_fork();
   return test_done();
 }

@@ -8,7 +8,7 @@ import { Buffer, Handle } from './buffers.js';
 import { dtypeNames, dtypeOf, dtypes, expectArray } from './dtypes.js';
 import { Plan } from './plan.js';
 import { readOps } from './reflect.js';
-import { AmbiError, fail, hasRelaxed, Wasm } from './wasm.js';
+import { AmbiError, checkKeys, fail, hasRelaxed, Wasm } from './wasm.js';
 
 export { AmbiError, Buffer, dtypeNames, Plan };
 
@@ -137,7 +137,7 @@ function moduleFor(relaxed) {
  * free() of what it gives closes the device and ends its threads: no plan on it can be used any longer.
  */
 export async function load(options = {}) {
-  if (typeof options !== 'object' || options === null) fail('load: expected {device, threads, relaxed, wasm}');
+  checkKeys(options, ['device', 'threads', 'relaxed', 'wasm'], 'load');
   const { device = 'cpu', threads = 1, relaxed = true, wasm } = options;
   if (typeof device !== 'string') fail('load: device: expected a name');
   const count = countThreads(threads);

@@ -2,7 +2,7 @@
 // against finite differences. It keeps its thread busy until it ends: in a page, run it in a worker.
 //
 //   node check.js --op rmsnorm --quick
-import { compile, hasRelaxed, readBytes } from './wasm.js';
+import { checkKeys, compile, hasRelaxed, readBytes } from './wasm.js';
 import { runProgram } from './wasi.js';
 
 /** With the kernels of ambi-relaxed.wasm where load() takes that, else of ambi.wasm. */
@@ -14,7 +14,9 @@ const program = (relaxed) =>
  * vectors: {'ops.json': bytes, 'ops.safetensors': bytes} to agree with; relaxed: as load() has it.
  * Gives {passed, failed, skipped, lines, status}.
  */
-export async function check(options = [], { onLine, vectors, relaxed = true, wasm = program(relaxed) } = {}) {
+export async function check(options = [], how = {}) {
+  checkKeys(how, ['onLine', 'vectors', 'relaxed', 'wasm'], 'check');
+  const { onLine, vectors, relaxed = true, wasm = program(relaxed) } = how;
   const lines = [];
   const take = (line) => {
     lines.push(line);

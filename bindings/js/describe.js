@@ -1,6 +1,6 @@
 // describe.js -- a plan's description as an ambi_op in the module's memory. All is checked by name, by reflection.
 import { dtypeOf } from './dtypes.js';
-import { fail } from './wasm.js';
+import { checkKeys, fail } from './wasm.js';
 
 const own = (object, key) => Object.hasOwn(object, key);
 const keys = ['op', 'pass', 'dtype', 'tensors', 'grads', 'want', 'accumulate', 'attrs'];
@@ -39,8 +39,7 @@ function readTensor(op, slot, given, dtype, most, where) {
   const whole = Array.isArray(given) ? { shape: given } : given;
   if (typeof whole !== 'object' || whole === null)
     fail(`${where}: expected a shape, or {shape, dtype, stride, offset}`);
-  for (const key of Object.keys(whole))
-    if (!['shape', 'dtype', 'stride', 'offset'].includes(key)) fail(`${where}: a tensor has no ${key}`);
+  checkKeys(whole, ['shape', 'dtype', 'stride', 'offset'], where);
   const shape = checkNumbers(whole.shape, `${where}: shape`, 0);
   const stride = checkNumbers(whole.stride ?? denseStrides(shape), `${where}: stride`, -Infinity);
   if (shape.length > most) fail(`${where}: expected at most ${most} axes, got ${shape.length}`);
@@ -66,6 +65,20 @@ function slotBits(op, names, where) {
   return names.reduce((bits, name) => bits | (1 << findSlot(op, name, where)), 0) >>> 0;
 }
 
+/** In C a zero means the default, so no other zero can be said. */
+function refuseZero(attr, number, where) {
+  const zero = { enum: attr.values?.[0], boolean: false }[attr.type] ?? 0;
+  if (number === 0 && attr.default !== zero) fail(`${where}: 0 means the default, ${attr.default}; leave it out`);
+}
+
+/** Where both a and b of unary are 0 they are the function's own. A lone a counts beside any b: 1 is hardtanh's own. */
+function countZeros(op, list) {
+  const { a, b } = Object.fromEntries(list);
+  if (op.name !== 'unary' || (a !== 0 && b !== 0) || a || b) return list;
+  if (b === undefined) return [...list, ['b', 1]];
+  return fail('unary: a, b: where both are 0 they are those of the function itself; leave both out');
+}
+
 function writeAttr(w, at, op, name, value) {
   const attr = op.attrs.find((a) => a.name === name);
   const where = `${op.name}: ${name}`;
@@ -76,15 +89,14 @@ function writeAttr(w, at, op, name, value) {
   if (attr.type === 'enum' && number < 0)
     fail(`${where}: expected one of ${attr.values.join(', ')}, got ${String(value)}`);
   if (typeof number !== 'number' || Number.isNaN(number) || (attr.type === 'integer' && number !== (number | 0)))
-    fail(`${where}: expected a ${attr.type}, got ${String(value)}`);
+    fail(`${where}: expected ${attr.type === 'integer' ? 'an' : 'a'} ${attr.type}, got ${String(value)}`);
+  refuseZero(attr, number, where);
   if (attr.type === 'number') w.view.setFloat64(at + attr.offset, number, true);
   else w.view.setInt32(at + attr.offset, number, true);
 }
 
 function findOp(ops, d) {
-  if (typeof d !== 'object' || d === null) fail('plan: expected {op, pass, tensors, ..}');
-  for (const key of Object.keys(d))
-    if (!keys.includes(key)) fail(`plan: there is no ${key}; there are ${keys.join(', ')}`);
+  checkKeys(d, keys, 'plan');
   if (typeof d.op !== 'string' || !own(ops, d.op))
     fail(`plan: there is no op ${String(d.op)}; there are ${Object.keys(ops).join(', ')}`);
   if (d.pass !== undefined && d.pass !== 'forward' && d.pass !== 'backward')
@@ -112,6 +124,6 @@ export function writeDescription(w, ops, d, at) {
   w.view.setUint32(at + L['ambi_op.accumulate'], slotBits(op, d.accumulate, 'accumulate'), true);
   put(entries(d.tensors, 'tensors'), 'ambi_op.t', 0, 'tensors');
   put(entries(d.grads, 'grads'), 'ambi_op.grad', L.AMBI_MAX_PRIMALS, 'grads');
-  for (const [name, value] of entries(d.attrs, 'attrs')) writeAttr(w, at, op, name, value);
+  for (const [name, value] of countZeros(op, entries(d.attrs, 'attrs'))) writeAttr(w, at, op, name, value);
   return { op, offsets };
 }

@@ -1,5 +1,5 @@
 // pack-kernel.js -- a kernel of a pack: compiled and self-tested once, one worker for all its handles, calls in turn.
-import { fail } from './wasm.js';
+import { checkKeys, fail } from './wasm.js';
 import { deadlineIn, Instance } from './pack-instance.js';
 import { most } from './pack-manifest.js';
 import { prepareModule } from './pack-module.js';
@@ -13,6 +13,7 @@ const codes = [['', 'ok'], ['invalid', 'invalid input'], ['invalid', 'invalid ou
   ['no memory', 'out of memory'], ['unsupported', 'not implemented'], ['device lost', 'internal error']];
 const given = ['a', 'b', 'scratch', 'params', 'weight'];
 const taken = ['out', 'scratch'];
+const callKeys = ['pass', 'a', 'b', 'out', 'scratch', 'params', 'weight', 'ticks'];
 
 const bytesOf = (view) => new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
 
@@ -27,8 +28,7 @@ function regionBytes(value, where) {
 /** The words of params by name, in the order and with the defaults of the manifest. */
 function paramBytes(k, values) {
   const view = new DataView(new ArrayBuffer(4 * k.info.params.length));
-  for (const name of Object.keys(values))
-    if (!k.info.params.some((p) => p.name === name)) fail(`${k.id}: params: there is no ${name.slice(0, 64)}`);
+  checkKeys(values, k.info.params.map((p) => p.name), `${k.id}: params`);
   for (const [i, { name, type, absent, min, max }] of k.info.params.entries()) {
     const value = Object.hasOwn(values, name) ? values[name] : absent;
     const where = `${k.id}: params: ${name}`;
@@ -46,7 +46,7 @@ const isPlain = (v) => typeof v === 'object' && v !== null && !ArrayBuffer.isVie
 
 /** A call as it is now, whatever becomes of the caller's arrays: {backward, inputs, sizes, to, ticks}. */
 function readCall(k, call = {}) {
-  if (typeof call !== 'object' || call === null) fail(`${k.id}: run: expected an object of regions`);
+  checkKeys(call, callKeys, `${k.id}: run`);
   const { pass = 'forward', ticks } = call;
   if (pass !== 'forward' && pass !== 'backward') fail(`${k.id}: pass: expected 'forward' or 'backward'`);
   const backward = pass === 'backward';

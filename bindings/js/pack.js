@@ -5,7 +5,7 @@
 //   const pack = await host.open('https://example.org/kernels/');     verified: nothing is compiled yet
 //   const swiglu = await pack.kernel('swiglu_f32');                    compiled, started, self-tested
 //   const { out } = await swiglu.run({ a: x, b: gate, out: x.byteLength, params });
-import { AmbiError, fail } from './wasm.js';
+import { AmbiError, checkKeys, fail } from './wasm.js';
 import { compileKernel, fromHex, Kernel } from './pack-kernel.js';
 import { compareVersions, most, parseVersion, readManifest } from './pack-manifest.js';
 import { sourceOf } from './pack-source.js';
@@ -58,6 +58,9 @@ function inTurn(shared, step) {
   return result;
 }
 
+const insecure = 'insecure_accept_unsigned_packs_for_development';
+const hostKeys = ['trusted', 'revoked', 'allowed', 'state', 'report', insecure];
+
 // ---- the host ------------------------------------------------------------------------------------------------------
 export class PackHost {
   #options;
@@ -72,12 +75,12 @@ export class PackHost {
    * each check.
    */
   constructor(options = {}) {
+    checkKeys(options, hostKeys, 'PackHost'); // a misspelt `revoked` would leave its keys trusted
     const o = { trusted: [], revoked: [], allowed: [], state: null, report: null, ...options };
     if (o.report && typeof o.report !== 'function') fail('report: expected a function');
     if (o.state && ['load', 'save'].some((f) => typeof o.state[f] !== 'function'))
       fail('state: expected an object with the functions load and save');
-    if (o.insecure_accept_unsigned_packs_for_development && typeof o.report !== 'function')
-      fail('insecure_accept_unsigned_packs_for_development: needs a report function');
+    if (o[insecure] && typeof o.report !== 'function') fail(`${insecure}: needs a report function`);
     for (const list of ['trusted', 'revoked', 'allowed'])
       if (!Array.isArray(o[list])) fail(`${list}: expected an array`);
     o.trusted = o.trusted.map(keyBytes);
@@ -129,8 +132,8 @@ export class PackHost {
 
   async #checkOrigin(source, text) {
     const o = this.#options;
-    if (o.insecure_accept_unsigned_packs_for_development) {
-      this.#passed('signature', 'NOT CHECKED: insecure_accept_unsigned_packs_for_development is set');
+    if (o[insecure]) {
+      this.#passed('signature', `NOT CHECKED: ${insecure} is set`);
       return;
     }
     const signature = await this.#file(source, 'kernels.json.sig', 4096);

@@ -17,6 +17,13 @@ export const fail = (message, status) => {
   throw new AmbiError(message, status);
 };
 
+/** Refuses what is no object, and keys of other names: a misspelt one would be a wish that nobody hears. */
+export function checkKeys(object, keys, where) {
+  if (typeof object !== 'object' || object === null) fail(`${where}: expected {${keys.join(', ')}}`);
+  for (const key of Object.keys(object))
+    if (!keys.includes(key)) fail(`${where}: there is no ${key.slice(0, 64)}; there are ${keys.join(', ') || 'none'}`);
+}
+
 /** (v128, v128, v128) -> v128: f32x4.relaxed_madd. An engine that takes it has relaxed SIMD. */
 const relaxedMadd = Uint8Array.of(0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, 1, 8, 1, 0x60, 3, 0x7b, 0x7b, 0x7b, 1, 0x7b, 3, 2,
   1, 0, 10, 13, 1, 11, 0, 0x20, 0, 0x20, 1, 0x20, 2, 0xfd, 0x85, 2, 0x0b);

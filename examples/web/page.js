@@ -56,12 +56,15 @@ function field(attr) {
   return make('label', {}, `${attr.name} `, input);
 }
 
+/** Those that were changed: 0 says the default to the library, and so does an empty field. */
 function attrsOf(op) {
   const value = (attr) => {
     const input = $(`attr-${attr.name}`);
-    return attr.type === 'boolean' ? input.checked : attr.type === 'enum' ? input.value : Number(input.value);
+    if (attr.type === 'boolean') return input.checked;
+    return attr.type === 'enum' ? input.value : input.value === '' ? attr.default : Number(input.value);
   };
-  return Object.fromEntries(op.attrs.map((attr) => [attr.name, value(attr)]));
+  const all = op.attrs.map((attr) => [attr, value(attr)]);
+  return Object.fromEntries(all.filter(([attr, v]) => v !== attr.default).map(([attr, v]) => [attr.name, v]));
 }
 
 function slotRows(op) {

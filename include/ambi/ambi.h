@@ -16,6 +16,7 @@
  *  - ambi_run allocates nothing, compiles nothing and never waits for the device.
  *  - A plan is immutable: any threads may run it at once on different buffers. A stream belongs to one thread.
  *    Threads share a device: they may make plans, allocate and open streams on it at once.
+ *  - After fork() a child goes on with what it has of cpu and ref, in one thread; of cuda it may use nothing.
  *  - Same inputs, same plan, same device: same bits, for any number of threads.
  *  - An output may not overlap an input, unless the op names the pair as in-place and both are the same view.
  *  - A tensor has at most 2^56 elements, axes of 0 counted as 1.
@@ -119,7 +120,9 @@ AMBI_API void ambi_device_close(ambi_device *dev); /* after its plans, graphs, s
 AMBI_API ambi_status ambi_device_get_info(const ambi_device *dev, ambi_device_info *info);
 AMBI_API ambi_status ambi_alloc(ambi_device *dev, size_t bytes, ambi_buf *out); /* 256-aligned        */
 AMBI_API void ambi_free(ambi_device *dev, ambi_buf b);
-/* Host memory must stay as it is until the stream has been waited for; in a recording, for every replay. */
+/* Host memory must stay as it is until the stream has been waited for; in a recording, for every replay.
+ * Only ambi_run and events take a stream of NULL, the device's own; all else refuses it. An event waits for that one:
+ * ambi_event_record(e, NULL), ambi_event_wait(e).                                                              */
 AMBI_API ambi_status ambi_upload(ambi_stream *s, ambi_buf dst, const void *src, size_t bytes);
 AMBI_API ambi_status ambi_download(ambi_stream *s, void *dst, ambi_buf src, size_t bytes);
 AMBI_API ambi_status ambi_copy(ambi_stream *s, ambi_buf dst, ambi_buf src, size_t bytes); /* inside the device */

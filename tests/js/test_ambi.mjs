@@ -7,6 +7,7 @@ import { equal, near, numbers, ok, rejects, run, test, testRelaxed, throws } fro
 
 const root = pathToFileURL(`${process.argv[2]}/`);
 const { AmbiError, dtypeBytes, dtypeNames, load, Plan } = await import(new URL('ambi.js', root));
+const { check } = await import(new URL('check.js', root));
 const ambi = await load();
 const reference = await load({ device: 'ref' });
 const product = (shape) => shape.reduce((a, n) => a * n, 1);
@@ -220,14 +221,36 @@ test('descriptions that are wrong', () => {
   throws(() => ambi.plan({ op: 'unary', tensors: { x: new Array(9).fill(1) } }), /at most 8 axes, got 9/);
   throws(() => ambi.plan({ op: 'unary', tensors: { x: { shape: [2, 2], stride: [1] } } }), /2 axes, but 1 strides/);
   throws(() => ambi.plan({ op: 'unary', tensors: { x: { shape: [2], dtype: 'f8' } } }), /no dtype f8; there are/);
-  throws(() => ambi.plan({ op: 'unary', tensors: { x: { shape: [2], size: 1 } } }), /a tensor has no size/);
+  throws(() => ambi.plan({ op: 'unary', tensors: { x: { shape: [2], size: 1 } } }), /x: there is no size; there are shape, dtype/);
   throws(() => ambi.plan({ op: 'unary', tensors: { x: [2] }, attrs: { function: 'q' } }), /one of silu, gelu/);
   throws(() => ambi.plan({ op: 'unary', tensors: { x: [2] }, attrs: { beta: 1 } }), /no such attribute/);
   throws(() => ambi.plan({ op: 'conv1d', tensors: shapes.conv1d, attrs: { silu: 1 } }), /expected a boolean, got 1/);
   throws(() => ambi.plan({ op: 'rmsnorm', tensors: shapes.rmsnorm, attrs: { eps: '1' } }), /expected a number/);
+  throws(() => ambi.plan({ op: 'rope', tensors: shapes.rope, attrs: { dims: 1.5 } }), /dims: expected an integer, got 1.5/);
   throws(() => ambi.plan({ op: 'rmsnorm', tensors: shapes.rmsnorm, attrs: { eps: 7 } }), /expected 0 to 1, got 7/);
   throws(() => ambi.plan({ op: 'rmsnorm', pass: 'backward', tensors: shapes.rmsnorm, want: 'x' }), /array of slot names/);
   throws(() => ambi.plan({ op: 'adamw', pass: 'backward', tensors: shapes.adamw }), /adamw/);
+});
+
+test('a zero that C takes for the default is refused', () => {
+  const refused = (op, attrs, pattern) => throws(() => ambi.plan({ op, tensors: shapes[op], attrs }), pattern, op);
+  refused('add', { alpha: 0, beta: 1 }, /add: alpha: 0 means the default, 1; leave it out/);
+  refused('rmsnorm', { eps: 0 }, /eps: 0 means the default, 0.000001; leave/);
+  refused('adamw', { beta1: -0 }, /beta1: 0 means the default, 0.9; leave/);
+  refused('cross_entropy', { ignore_index: 0 }, /ignore_index: 0 means the default, -100; leave/);
+  refused('unary', { function: 'leaky_relu', a: 0, b: 0 }, /unary: a, b: where both are 0/);
+  refused('unary', { function: 'hardtanh', b: 0 }, /unary: a, b: where both are 0/);
+  for (const [op, attrs] of [['fill', { value: 0 }], ['adamw', { weight_decay: 0 }], ['attention', { scale: 0, window: 0 }],
+    ['softmax', { log: false }], ['gated', { gate: 'swiglu' }]]) ambi.plan({ op, tensors: shapes[op], attrs }).free();
+});
+
+test("unary's a may be 0", () => {
+  const y = (attrs) => ambi.plan({ op: 'unary', tensors: { x: [3] }, attrs }).run({ x: Float32Array.of(-2, 0.5, 2) }).y.map((v) => v + 0);
+  equal(`${y({ function: 'leaky_relu', a: 0 })}`, '0,0.5,2');
+  equal(`${y({ function: 'silu', a: 0 })}`, '-1,0.25,1');
+  equal(`${y({ function: 'hardtanh', a: 0 })}`, '0,0.5,1');
+  equal(`${y({ function: 'hardtanh', a: 0, b: 2 })}`, '0,0.5,2');
+  equal(`${y({ function: 'hardtanh', a: -1, b: 0 })}`, '-1,0,0');
 });
 
 test('arrays that are wrong', () => {
@@ -361,6 +384,8 @@ test('load takes bytes, a module, a URL', async () => {
     }
   ok(bytes.toString('latin1') === before, 'the bytes that were given are as they were');
   for (const options of [null, 7, 'cpu']) await rejects(load(options), /load: expected \{device, threads, relaxed, wasm\}/);
+  await rejects(load({ thread: 2 }), /load: there is no thread; there are device, threads/);
+  await rejects(check([], { relax: false }), /check: there is no relax; there are onLine/);
   throws(() => new Plan(), /plans are made by plan\(\) of what load\(\) gives/);
   await rejects(load({ wasm: 7 }), /expected a URL, bytes or a module/);
   const strange = [bytes.subarray(0, 1000), Uint8Array.of(1), Uint8Array.of(0, 0x61, 0x73, 0x6d, 1, 0, 0, 0), read('ambi-check.wasm')];

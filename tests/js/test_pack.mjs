@@ -369,6 +369,8 @@ test('options, sources and calls that are none', async () => {
   throws(() => new PackHost({ allowed: [null] }), /allowed\[0\] has no id/);
   throws(() => new PackHost({ allowed: [{ id: 'k' }] }), /allowed\[0\] has no hash/);
   throws(() => new PackHost({ state: { load: () => ({}) } }), /state: expected/);
+  throws(() => new PackHost({ trusted: [key.public], revoke: [key.public] }), /PackHost: there is no revoke; there are trusted/);
+  throws(() => new PackHost(null), /PackHost: expected \{trusted, revoked/);
   throws(() => new PackHost({ report: 7 }), /report: expected a function/);
   const host = new PackHost({ trusted: [key.public] });
   const files = await makePack(module(goodBody), key);
@@ -380,6 +382,7 @@ test('options, sources and calls that are none', async () => {
   await rejects(host.open({ ...files, 'kernels.json': 'text' }), /kernels\.json: expected a Uint8Array/);
   const kernel = await (await host.open(files)).kernel('k');
   for (const ticks of ['abc', -1, NaN, 1.5]) await rejects(kernel.run({ ...two, ticks }), /ticks: expected/);
+  await rejects(kernel.run({ ...two, tick: 5 }), /run: there is no tick; there are pass, a/);
   equal((await kernel.run({ ...two, ticks: 0 })).out[0], 4);
   kernel.close();
 });

@@ -12,8 +12,8 @@ pool *pool_create(int threads); /* NULL: no memory, or no threads to be had */
 void pool_destroy(pool *p);
 int pool_threads(const pool *p);
 
-/* fn(context, 0 .. tasks-1), each once; returns when all are done. From a task, or while another caller is using the
- * pool, the tasks simply run in the calling thread.                                                                 */
+/* fn(context, 0 .. tasks-1), each once; returns when all are done. From a task, while another caller is using the pool,
+ * or in a child of fork(), the tasks simply run in the calling thread.                                              */
 void pool_run(pool *p, int64_t tasks, task_fn *fn, void *context);
 
 #endif
