@@ -1,7 +1,8 @@
 /* test_nvrtc.c -- every kernel text compiles for real, without a GPU: NVRTC for sm_80, sm_90 and the newest it knows.
  *
  *   test_nvrtc [OP] [--arch N] [--quick]              one op; one architecture; a tenth of the cases for sm_90, one of
- *                                                     each op, in one dtype, for the others
+ *                                                     each op, in one dtype, for the others; texts without wgmma
+ *                                                     compiled as fast as NVRTC can, which optimises less
  *   test_nvrtc --source "CASE" [--dtype T]            the texts of one case, forward and backward
  *
  * The driver is played by functions here that do nothing. A warning is a failure. Without NVRTC everything is skipped.
@@ -33,6 +34,7 @@ static const char *const saved[] = {
 
 static cuda_api real;
 static int compiled;
+static bool quick, fast; /* fast: the text at hand, for which no warning depends on how far it is optimised */
 
 /* ---- a driver that does nothing ---- */
 static int fake_push(void *context) { return (void)context, 0; }
@@ -44,10 +46,19 @@ static int fake_attribute(void *f, int attribute, int value) { return (void)f, (
 static int fake_asked(int *value, int attribute, void *f) { return (void)f, (void)attribute, *value = 0, 0; }
 static int fake_error(int error, const char **text) { return (void)error, *text = "error", 0; }
 
+static int create(void **program, const char *text, const char *name, int n, const char *const *headers,
+                  const char *const *names) {
+  int major = 0, minor;
+  fast = quick && !strstr(text, "wgmma.mma_async") && !real.nvrtcVersion(&major, &minor) && major >= 13;
+  return real.nvrtcCreateProgram(program, text, name, n, headers, names);
+}
+
 /* Compiles for real, and looks at what the compiler has to say. */
 static int compile(void *program, int count, const char *const *options) {
+  const char *all[16] = {"--Ofast-compile=max"};
   size_t bytes = 0;
-  int error = real.nvrtcCompileProgram(program, count, options);
+  for (int i = 0; i < count; i++) all[fast + i] = options[i];
+  int error = real.nvrtcCompileProgram(program, fast + count, all);
   compiled++;
   char *log = real.nvrtcGetProgramLogSize(program, &bytes) ? NULL : calloc(1, bytes + 1);
   if (log) real.nvrtcGetProgramLog(program, log);
@@ -68,6 +79,7 @@ static void open_device(cuda_device *d, ambi_device *dev, int arch) {
   d->api.cuFuncSetAttribute = fake_attribute;
   d->api.cuFuncGetAttribute = fake_asked;
   d->api.cuGetErrorString = d->api.cuGetErrorName = fake_error;
+  d->api.nvrtcCreateProgram = create;
   d->api.nvrtcCompileProgram = compile;
   d->modules = modules_new();
   snprintf(d->isa, sizeof d->isa, "sm_%d", arch);
@@ -154,7 +166,6 @@ static int newest(void) {
 int main(int argc, char **argv) {
   const char *op = NULL, *source = NULL;
   ambi_dtype dtype = AMBI_BF16;
-  bool quick = false;
   int arch = 0;
   for (int i = 1; i < argc; i++) {
     if (!strcmp(argv[i], "--arch") && i + 1 < argc)

@@ -35,7 +35,10 @@ typedef struct fiber {
 emu_machine machine;
 static fiber threads[MAX_THREADS], *now;
 static fiber_context scheduler;
-static unsigned count, live, exchanging, queue[MAX_THREADS], head, queued; /* fibers that can run, in a ring */
+static unsigned count, live, queue[MAX_THREADS], head, queued; /* fibers that can run, in a ring */
+static struct warp {
+  unsigned waiting, gone;
+} warps[MAX_THREADS / EMU_WARP]; /* lanes: AT_EXCHANGE; GONE or never there */
 static struct barrier { int arrived, votes; } barriers[BARRIERS];
 static char *stacks[MAX_THREADS]; /* unused ones: the last used is the next */
 static unsigned stack_count;
@@ -60,7 +63,20 @@ static void wake_first(fiber *f) {
   queue[head] = f->index;
 }
 
-static void give_way(void) { fiber_switch(&now->context, &scheduler); }
+static fiber *take_turn(void) {
+  fiber *f = &threads[queue[head]];
+  head = (head + 1) % MAX_THREADS, queued--;
+  now = f, machine.thread = f->at, machine.lane = f->lane;
+  return f;
+}
+
+/* Straight to the next that has begun; the scheduler begins and buries them. */
+static void give_way(void) {
+  fiber *from = now;
+  const bool straight = queued && !failed && from->state != GONE && threads[queue[head]].stack;
+  fiber *to = straight ? take_turn() : NULL;
+  if (to != from) fiber_switch(&from->context, to ? &to->context : &scheduler);
+}
 
 /* Ends the launch; does not return. */
 static void fail(int code, const char *sentence) {
@@ -116,30 +132,21 @@ static int barrier(int id, int expected, emu_vote vote, int predicate) {
 }
 
 /* ---- exchanges between the lanes of a warp ---- */
-static fiber *warp_of(const fiber *f) { return &threads[f->index / EMU_WARP * EMU_WARP]; }
-static unsigned warp_lanes(const fiber *warp) {
-  const unsigned n = count - warp->index;
-  return n < EMU_WARP ? n : EMU_WARP;
-}
+static struct warp *warp_of(const fiber *f) { return &warps[f->index / EMU_WARP]; }
+static fiber *lanes_of(const struct warp *w) { return &threads[(w - warps) * EMU_WARP]; }
 
-static unsigned active(void) {
-  fiber *warp = warp_of(now);
-  unsigned mask = 0;
-  for (unsigned i = 0; i < warp_lanes(warp); i++) mask |= (unsigned)(warp[i].state != GONE) << i;
-  return mask;
-}
+static unsigned active(void) { return ~warp_of(now)->gone; }
 
-static void deliver(fiber *f, const fiber *warp, unsigned came) {
+static void deliver(fiber *f, const fiber *lanes, unsigned came) {
   const int first = f->from == EMU_EVERYONE ? 0 : f->from, last = f->from == EMU_EVERYONE ? EMU_WARP - 1 : f->from;
   for (int i = first; i <= last; i++) {
     char *to = (char *)f->out + (size_t)(i - first) * f->size;
     if (came >> i & 1)
-      memcpy(to, warp[i].mine, f->size);
+      memcpy(to, lanes[i].mine, f->size);
     else
       memset(to, UNSET, f->size);
   }
   f->answer = (int)came;
-  exchanging--;
   if (reverse)
     wake_first(f);
   else
@@ -147,23 +154,27 @@ static void deliver(fiber *f, const fiber *warp, unsigned came) {
 }
 
 /* Delivers when all of `mask` wait with this mask, those gone excepted. */
-static void exchange_settle(fiber *warp, unsigned mask, size_t size) {
-  unsigned came = 0;
-  for (unsigned i = 0; i < warp_lanes(warp); i++) {
-    if (!(mask >> i & 1) || warp[i].state == GONE) continue;
-    if (warp[i].state != AT_EXCHANGE || warp[i].mask != mask || warp[i].size != size) return;
-    came |= 1u << i;
+static void exchange_settle(struct warp *w, unsigned mask, size_t size) {
+  const unsigned came = mask & ~w->gone;
+  fiber *lanes = lanes_of(w);
+  if (came & ~w->waiting) return;
+  for (unsigned left = came; left; left &= left - 1) {
+    const fiber *f = &lanes[__builtin_ctz(left)];
+    if (f->mask != mask || f->size != size) return;
   }
   unsigned met[EMU_WARP], n = 0;
-  for (unsigned i = 0; i < EMU_WARP; i++)
-    if (came >> i & 1) deliver(&warp[i], warp, came), met[n++] = warp[i].index;
+  w->waiting &= ~came;
+  for (unsigned left = came; left; left &= left - 1) {
+    fiber *f = &lanes[__builtin_ctz(left)];
+    deliver(f, lanes, came), met[n++] = f->index;
+  }
   if (!size) races_met(met, n); /* __syncwarp */
 }
 
 static unsigned exchange(unsigned mask, const void *mine, unsigned long size, int from, void *out) {
   if (!(mask >> now->lane & 1)) fail(EMU_TRAP, "a lane calls a warp operation whose mask leaves it out");
   now->state = AT_EXCHANGE, now->mask = mask, now->mine = mine, now->size = size, now->from = from, now->out = out;
-  exchanging++;
+  warp_of(now)->waiting |= 1u << now->lane;
   exchange_settle(warp_of(now), mask, size);
   give_way();
   return (unsigned)now->answer;
@@ -215,9 +226,12 @@ static void access_ended(emu_way w, int left) { races_ended(now->index, w, left)
 static void leave(fiber *f) {
   f->state = GONE, live--;
   if (live && barriers[0].arrived == (int)live) barrier_release(0, last_vote, (int)live);
-  fiber *warp = warp_of(f);
-  for (unsigned i = 0; exchanging && i < warp_lanes(warp); i++)
-    if (warp[i].state == AT_EXCHANGE && warp[i].mask >> f->lane & 1) exchange_settle(warp, warp[i].mask, warp[i].size);
+  struct warp *w = warp_of(f);
+  w->gone |= 1u << f->lane;
+  for (unsigned left = w->waiting; left; left &= left - 1) {
+    const fiber *other = &lanes_of(w)[__builtin_ctz(left)];
+    if (other->state == AT_EXCHANGE && other->mask >> f->lane & 1) exchange_settle(w, other->mask, other->size);
+  }
 }
 
 static void thread_main(void) {
@@ -232,22 +246,22 @@ static bool resume(fiber *f) {
     /* Tops 64 bytes apart, or all stacks would want the same lines of the cache. */
     fiber_prepare(&f->context, f->stack + PAGE, STACK - 64 * (f->index % 64), thread_main);
   }
-  now = f;
-  machine.thread = f->at, machine.lane = f->lane;
   fiber_switch(&scheduler, &f->context);
-  if (f->state == GONE) stack_return(f);
+  if (now->state == GONE) stack_return(now); /* `f` may have given way to it */
   return true;
 }
 
 /* ---- a block ---- */
 static void block_begin(void) {
   const emu_dim d = machine.block_dim;
-  count = live = d.x * d.y * d.z, head = queued = exchanging = 0;
+  count = live = d.x * d.y * d.z, head = queued = 0;
   memset(barriers, 0, sizeof barriers);
+  memset(warps, 0, sizeof warps);
   for (unsigned i = 0; i < count; i++) {
     threads[i].index = i, threads[i].lane = i % EMU_WARP;
     threads[i].at = (emu_dim){i % d.x, i / d.x % d.y, i / d.x / d.y};
   }
+  if (count % EMU_WARP) warps[count / EMU_WARP].gone = ~0u << count % EMU_WARP;
   for (unsigned i = 0; i < count; i++) wake(&threads[reverse ? count - 1 - i : i]);
 }
 
@@ -264,9 +278,7 @@ static result block_run(unsigned shared_bytes) {
   memset(dynamic, UNSET, shared_bytes + GUARD);
   block_begin();
   while (queued && !failed) {
-    fiber *f = &threads[queue[head]];
-    head = (head + 1) % MAX_THREADS, queued--;
-    if (!resume(f)) failed = OUT_OF_MEMORY;
+    if (!resume(take_turn())) failed = OUT_OF_MEMORY;
   }
   if (!failed && live) say_deadlock(), failed = EMU_LAUNCH_FAILED;
   for (unsigned i = 0; i < count; i++) stack_return(&threads[i]);

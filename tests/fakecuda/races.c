@@ -19,7 +19,7 @@
 
 #include "fake.h"
 
-enum { CELLS = SHARED_MOST, COUNT_BITS = 22, REGIONS = 2, PHASES = 64 };
+enum { CELLS = SHARED_MOST, COUNT_BITS = 22, REGIONS = 2, PHASES = 64, WORD = 4 };
 
 typedef struct {
   uint32_t who; /* thread << COUNT_BITS | its count, which is never 0 */
@@ -31,7 +31,8 @@ typedef struct {
 } cell;
 typedef struct {
   shared_memory memory;
-  cell cells[CELLS];
+  cell cells[CELLS];            /* of bytes; the first of a word, of all its bytes, while they are accessed together */
+  uint32_t apart[CELLS / WORD]; /* the era in which bytes of a word were not */
   uint8_t on_way[EMU_WAYS][CELLS]; /* copies to it and products of it */
 } region;
 typedef struct {
@@ -148,11 +149,20 @@ static void complain_of(bool write, const void *pc, const char *had, access_by b
   complain(write, pc, what, at, r);
 }
 
-static void touch(region *r, size_t at, unsigned t, const uint32_t *clocks, bool write, const void *pc) {
+static bool is_on_way(const region *r, emu_way w, size_t at, size_t bytes) {
+  uint32_t word;
+  if (bytes == 1) return r->on_way[w][at];
+  memcpy(&word, &r->on_way[w][at], WORD);
+  return word;
+}
+
+/* A byte, or a word whose bytes have one cell */
+static inline void touch(region *r, size_t at, size_t bytes, unsigned t, const uint32_t *clocks, bool write,
+                         const void *pc) {
   cell *c = &r->cells[at];
   const access_by mine = {t << COUNT_BITS | clocks[t], (int32_t)((const char *)pc - kernel)};
-  if (r->on_way[EMU_COPIES][at]) complain(write, pc, "to which a copy is on its way", at, r);
-  if (write && r->on_way[EMU_PRODUCTS][at]) complain(write, pc, "which a product may still read", at, r);
+  if (is_on_way(r, EMU_COPIES, at, bytes)) complain(write, pc, "to which a copy is on its way", at, r);
+  if (write && is_on_way(r, EMU_PRODUCTS, at, bytes)) complain(write, pc, "which a product may still read", at, r);
   if (c->era != era) *c = (cell){.era = era};
   if (!over(c->wrote, t, clocks)) complain_of(write, pc, "wrote", c->wrote, at, r);
   if (!write) {
@@ -165,10 +175,22 @@ static void touch(region *r, size_t at, unsigned t, const uint32_t *clocks, bool
   *c = (cell){.era = era, .wrote = mine};
 }
 
+/* From here on, and until the era ends, each byte of a word has its own cell. */
+static void part(region *r, size_t word) {
+  if (r->apart[word] == era) return;
+  r->apart[word] = era;
+  for (size_t i = 1; i < WORD; i++) r->cells[WORD * word + i] = r->cells[WORD * word];
+}
+
 void races_access(unsigned t, const void *p, size_t bytes, bool write, const void *pc) {
   size_t first = 0, end = 0;
   region *r = watched ? region_of(p, bytes, &first, &end) : NULL;
-  for (size_t i = first; r && i < end; i++) touch(r, i, t, row_of(t), write, pc);
+  const uint32_t *clocks = r ? row_of(t) : NULL;
+  for (size_t i = first, n; r && i < end; i += n) {
+    const bool whole = i % WORD == 0 && i + WORD <= end && r->apart[i / WORD] != era;
+    if (!whole) part(r, i / WORD);
+    touch(r, i, n = whole ? WORD : 1, t, clocks, write, pc);
+  }
 }
 
 /* ---- what is on its way ---- */
