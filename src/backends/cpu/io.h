@@ -19,6 +19,14 @@ enum { TILE = 1024 }; /* how much is taken at a time; nothing is converted */
 enum { TILE = 960 }; /* a handful fit the first-level cache, and 3840 bytes apart they do not fall on the same lines */
 #endif
 #define TILE_OF_REALS _Alignas(64) real
+enum { LINE = 64 }; /* bytes that memory moves at a time */
+
+/* Whether there are stores past the cache. */
+#if defined(__SSE2__)
+enum { STREAMS = 1 };
+#else
+enum { STREAMS = 0 };
+#endif
 
 #define REAL_DTYPE (AMBI_REAL == 64 ? AMBI_F64 : AMBI_F32)
 
@@ -48,7 +56,7 @@ static inline strip strip_of(const cpu_call *c, int slot, int64_t offset, int64_
   if (!((c->p->reads | c->p->writes) & bit)) return s;
   s.at = c->at[slot] + offset * dtype_bytes(s.dtype);
   s.accumulate = (c->p->accumulates & bit) != 0;
-  s.stream = c->stream && !s.accumulate && stride == 1;
+  s.stream = STREAMS && c->stream && !s.accumulate && stride == 1;
   return s;
 }
 
@@ -158,12 +166,13 @@ SHARED void write_reals(ambi_dtype t, void *d, int64_t stride, int64_t n, const 
   }
 }
 
-/* Copy past the cache: the line that is overwritten whole need not be read first. */
+/* Copy past the cache: a line that is overwritten whole need not be read first. The parts of lines at both ends go
+ * through it: memory that is given part of a line has to read the rest, and a neighbour's part is soon to follow. */
 static void stream_bytes(char *d, const char *s, int64_t bytes) {
 #if defined(__SSE2__)
-  int64_t head = min64((int64_t)(-(uintptr_t)d & (VBYTES - 1)), bytes), i = head;
+  int64_t head = min64((int64_t)(-(uintptr_t)d & (LINE - 1)), bytes), whole = head + (bytes - head) / LINE * LINE;
   memcpy(d, s, (size_t)head);
-  for (; i + VBYTES <= bytes; i += VBYTES) {
+  for (int64_t i = head; i < whole; i += VBYTES) {
 #if VBYTES == 64
     _mm512_stream_si512((__m512i *)(void *)(d + i), _mm512_loadu_si512(s + i));
 #elif VBYTES == 32
@@ -172,7 +181,7 @@ static void stream_bytes(char *d, const char *s, int64_t bytes) {
     _mm_stream_si128((__m128i *)(void *)(d + i), _mm_loadu_si128((const __m128i *)(const void *)(s + i)));
 #endif
   }
-  memcpy(d + i, s + i, (size_t)(bytes - i));
+  memcpy(d + whole, s + whole, (size_t)(bytes - whole));
 #else
   memcpy(d, s, (size_t)bytes);
 #endif
@@ -191,8 +200,8 @@ static inline char *strip_at(const strip *s, int64_t i) {
   return s->at + i * s->stride * dtype_bytes(s->dtype);
 }
 
-/* Whether whole vectors may be stored past the cache at `at`. */
-static inline bool goes_past(const strip *s, const char *at) { return s->stream && (uintptr_t)at % VBYTES == 0; }
+/* Whether whole vectors may be stored past the cache at `at`, and fill lines. */
+static inline bool goes_past(const strip *s, const char *at) { return s->stream && (uintptr_t)at % LINE == 0; }
 
 static inline const real *strip_in(const strip *s, int64_t i, int64_t n, real *tile) {
   if (is_direct(s)) return (const real *)(void *)s->at + i;
@@ -311,12 +320,13 @@ typedef struct {
   bool past;
 } out_view;
 
-INLINE out_view view_out(int kind, const strip *s, int64_t i, real *tile) {
+INLINE out_view view_out(int kind, const strip *s, int64_t i, int64_t n, real *tile) {
   if (!s->at) return (out_view){NULL, false};
   char *at = strip_at(s, i);
   if (DENSE_ALONE) return (out_view){at, false};
   bool as_it_lies = kind == BF16S || (is_direct(s) && !s->accumulate);
-  if (as_it_lies && (!s->stream || goes_past(s, at))) return (out_view){at, s->stream};
+  bool past = s->stream && n * dtype_bytes(s->dtype) >= LINE; /* part of a line is not */
+  if (as_it_lies && (!past || goes_past(s, at))) return (out_view){at, past};
   return (out_view){tile, false};
 }
 
@@ -362,6 +372,16 @@ INLINE void add_halves(int kind, real *sum, int64_t k, vr *v, int64_t left) {
 #endif
   (void)kind;
   v_put(sum + k, v_get(sum + k, left) + v[0], left);
+}
+
+/* sum[k ..] += a b of a step */
+INLINE void add_products(int kind, real *sum, int64_t k, const vr *a, const vr *b, int64_t left) {
+  if (kind == BF16S) {
+    vr ab[2] = {a[0] * b[0], a[1] * b[1]};
+    add_halves(kind, sum, k, ab, left);
+  } else {
+    v_put(sum + k, v_mul_add(a[0], b[0], v_get(sum + k, left)), left);
+  }
 }
 
 INLINE void view_put(int kind, const strip *s, int64_t i, int64_t n, out_view o) {

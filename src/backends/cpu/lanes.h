@@ -202,6 +202,13 @@ static inline vu pairs_load_n(const uint16_t *p, int64_t n) {
 static inline void pairs_store_n(uint16_t *p, vu v, int64_t n) {
   _mm512_mask_storeu_epi16(p, (__mmask32)((1u << n) - 1), (__m512i)v);
 }
+#elif defined(AMBI_ISA_avx2) /* whole pairs by a mask, then half of one */
+static inline vu pairs_load_n(const uint16_t *p, int64_t n) {
+  const vi whole = v_first_lanes(n / 2);
+  const vu pairs = (vu)_mm256_maskload_epi32((const int *)(const void *)p, (__m256i)whole);
+  return n % 2 ? pairs | ((vu)(v_first_lanes(n / 2 + 1) & ~whole) & p[n - 1]) : pairs;
+}
+static inline void pairs_store_n(uint16_t *p, vu v, int64_t n) { store_bytes(p, (__m256i)v, n * (int64_t)sizeof *p); }
 #else
 static __attribute__((noinline, unused)) vu pairs_load_n(const uint16_t *p, int64_t n) {
   vu v = {0};

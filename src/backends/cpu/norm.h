@@ -40,9 +40,45 @@ enum { USUAL_APART = 1, ASKS = 1 };
 #endif
 
 /* Where s itself goes, if it is wanted. */
-INLINE out_view sum_out(int kind, const strip *sum, int64_t i, real *tile) {
-  return PLAIN_NORMS ? (out_view){NULL, false} : view_out(kind, sum, i, tile);
+INLINE out_view sum_out(int kind, const strip *sum, int64_t i, int64_t n, real *tile) {
+  return PLAIN_NORMS ? (out_view){NULL, false} : view_out(kind, sum, i, n, tile);
 }
+
+/* ---- columns of a row whose result is stored past the cache: [head, whole) are whole lines ----
+ * The tiles of such a row begin `shift` columns later, on lines, so that there is one beginning and one end of a row to
+ * store apart, and no line is left half stored while other rows have their turn. Tiles of a weight have SPARE for it.
+ */
+typedef struct {
+  int64_t head, whole, shift, each; /* each: columns in a line */
+} row_cut;
+
+enum { SPARE = GROUP * LINE / 2 };
+
+INLINE row_cut cut_of(const strip *to, int64_t cols) {
+  const int64_t bytes = dtype_bytes(to->dtype);
+  if (!STREAMS || !to->at || !to->stream || (uintptr_t)to->at % (uintptr_t)bytes != 0) return (row_cut){0, cols, 0, 1};
+  const int64_t each = LINE / bytes, head = min64((int64_t)(-(uintptr_t)to->at & (LINE - 1)) / bytes, cols);
+  row_cut cut = {head, head + (cols - head) / each * each, head, each};
+  if (cut.head > 0) __builtin_prefetch(to->at, 1); /* later stores would wait for these lines */
+  if (cut.whole < cols) __builtin_prefetch(to->at + cut.whole * bytes, 1);
+  return cut;
+}
+
+/* Sums over rows take them in their order: no tile of a row may end after that of the row before it. */
+INLINE void cut_before(row_cut *c, const row_cut *next) {
+  if (STREAMS) c->shift = next->shift + ((c->head - next->shift) & (c->each - 1));
+}
+
+/* Of the tile of n columns at i: where it begins and ends, and where the piece ends that begins at column k of it. */
+INLINE int64_t cut_begin(const row_cut *c, int64_t i) { return STREAMS && i > 0 ? i + c->shift : i; }
+INLINE int64_t cut_end(const row_cut *c, int64_t i, int64_t n, int64_t cols) {
+  return STREAMS ? min64(i + n + c->shift, cols) : i + n;
+}
+INLINE int64_t piece_end(const row_cut *c, int64_t k, int64_t end) {
+  if (!STREAMS) return end;
+  return min64(k < c->head ? c->head : k < c->whole ? c->whole : end, min64(k + TILE, end));
+}
+INLINE int64_t with_spare(int64_t i, int64_t n, int64_t cols) { return STREAMS ? min64(n + SPARE, cols - i) : n; }
 
 /* ---- in: s of one row: x + residual, or the saved sum ---- */
 typedef struct {
@@ -119,10 +155,10 @@ static inline int64_t soon_bytes(const strip *s) { return s->stride == 1 ? dtype
 
 INLINE void soon(const char *row, int64_t at) { __builtin_prefetch(row + at, 0, 2); } /* into the second-level cache */
 
-/* At column k of pass 0 or 1. A line of 64 bytes is asked for twice, as memory that is busy may refuse. */
-INLINE void ask_for(const later_rows *l, source_view now, const void *dy, int pass, int64_t k) {
-  if (!ASKS || k % (64 / (int64_t)sizeof(real)) != 0) return;
-  int64_t at = (pass * l->cols + k) / 2 * l->bytes;
+/* At column i + k of pass 0 or 1. A line is asked for twice, as memory that is busy may refuse. */
+INLINE void ask_for(const later_rows *l, source_view now, const void *dy, int pass, int64_t i, int64_t k) {
+  if (!ASKS || k % (LINE / (int64_t)sizeof(real)) != 0) return;
+  int64_t at = (pass * l->cols + i + k) / 2 * l->bytes;
   if (now.x) soon(l->x, at);
   if (now.residual) soon(l->residual, at);
   if (dy) soon(l->dy, at);
@@ -144,9 +180,9 @@ typedef struct {
 } sink_view;
 
 INLINE sink_view sink_out(int kind, const sink *k, int64_t i, int64_t n, real tiles[3][TILE]) {
-  out_view dx = view_out(kind, &k->dx, i, tiles[0]);
+  out_view dx = view_out(kind, &k->dx, i, n, tiles[0]);
   if (PLAIN_NORMS) return (sink_view){dx, {NULL, false}, NULL};
-  return (sink_view){dx, view_out(kind, &k->dresidual, i, tiles[1]), view_in(kind, &k->dsum, i, n, tiles[2])};
+  return (sink_view){dx, view_out(kind, &k->dresidual, i, n, tiles[1]), view_in(kind, &k->dsum, i, n, tiles[2])};
 }
 
 INLINE void sink_set(int kind, sink_view v, int64_t k, vr *ds, int64_t left) {
@@ -170,6 +206,8 @@ typedef struct {
   source from;
   strip dy;
   sink to;
+  row_cut cut; /* of dx, or of dresidual if that alone is wanted */
+  int64_t cols;
   later_rows later;
 } grad_row;
 
@@ -177,8 +215,14 @@ static inline grad_row grad_row_of(const cpu_call *c, const row_group *g, int64_
                                    int y) {
   source next = source_of(c, row + g->later, x, residual, sum);
   strip next_dy = row_of(c, AMBI_GRAD(y), row + g->later);
-  return (grad_row){source_of(c, row, x, residual, sum), row_of(c, AMBI_GRAD(y), row),
-                    sink_of(c, row, x, residual, sum), later_of(c, g, &next, &next_dy)};
+  sink to = sink_of(c, row, x, residual, sum);
+  int64_t cols = rows_of(c->p)->cols;
+  return (grad_row){source_of(c, row, x, residual, sum),
+                    row_of(c, AMBI_GRAD(y), row),
+                    to,
+                    cut_of(to.dx.at ? &to.dx : &to.dresidual, cols),
+                    cols,
+                    later_of(c, g, &next, &next_dy)};
 }
 
 /* ---- tasks: some rows each, with sums over rows of `summed` columns (0: none) in the workspace ---- */

@@ -63,8 +63,40 @@ static inline void v_store(real *p, vr v) { *(vr_loose *)p = v; }
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
+/* All ones in the first n lanes, n <= VL */
+#if defined(AMBI_ISA_avx2)
+static inline vi v_first_lanes(int64_t n) {
+  typedef vi vi_loose __attribute__((aligned(sizeof(ireal)), may_alias));
+  static const ireal ones[2 * VBYTES / sizeof(ireal)] = {[0 ... VBYTES / sizeof(ireal) - 1] = -1};
+  return *(const vi_loose *)(ones + VL - n);
+}
+
+/* The first bytes of v, an even number below 32. A store by a mask would take longer, and wait for its line. */
+static inline void store_bytes(void *to, __m256i v, int64_t bytes) {
+  char *p = to;
+  __m128i rest = _mm256_castsi256_si128(v);
+  if (bytes & 16) {
+    _mm_storeu_si128((__m128i *)(void *)p, rest);
+    rest = _mm256_extracti128_si256(v, 1), p += 16;
+  }
+  if (bytes & 8) {
+    _mm_storel_epi64((__m128i *)(void *)p, rest);
+    rest = _mm_srli_si128(rest, 8), p += 8;
+  }
+  const int64_t low = _mm_cvtsi128_si64(rest), high = low >> 32;
+  if (bytes & 4) memcpy(p, &low, 4);
+  if (bytes & 2) memcpy(p + (bytes & 4), bytes & 4 ? &high : &low, 2);
+}
+#endif
+
 /* The first n < VL lanes; the others read as zero and are not written. */
-#if defined(AMBI_ISA_avx512) && AMBI_REAL == 32
+#if defined(AMBI_ISA_avx2) && AMBI_REAL == 32
+static inline vr v_load_n(const real *p, int64_t n) { return _mm256_maskload_ps(p, (__m256i)v_first_lanes(n)); }
+static inline void v_store_n(real *p, vr v, int64_t n) { store_bytes(p, (__m256i)v, n * (int64_t)sizeof(real)); }
+#elif defined(AMBI_ISA_avx2)
+static inline vr v_load_n(const real *p, int64_t n) { return _mm256_maskload_pd(p, (__m256i)v_first_lanes(n)); }
+static inline void v_store_n(real *p, vr v, int64_t n) { store_bytes(p, (__m256i)v, n * (int64_t)sizeof(real)); }
+#elif defined(AMBI_ISA_avx512) && AMBI_REAL == 32
 static inline vr v_load_n(const real *p, int64_t n) { return _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p); }
 static inline void v_store_n(real *p, vr v, int64_t n) { _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), v); }
 #elif defined(AMBI_ISA_avx512)
@@ -97,14 +129,6 @@ RARELY vr v_load_n(const real *p, int64_t n) {
 }
 RARELY void v_store_n(real *p, vr v, int64_t n) { lanes_copy(p, (const real *)&v, n); }
 #endif
-
-/* the first n lanes, the others zero or `other` */
-static inline vr v_first_or(vr v, int64_t n, real other) {
-  vr kept = v_splat(other);
-  memcpy(&kept, &v, (size_t)n * sizeof(real));
-  return kept;
-}
-static inline vr v_first(vr v, int64_t n) { return v_first_or(v, n, 0); }
 
 #define LANES (VBYTES * 8 / AMBI_REAL) /* VL, for #if */
 
@@ -152,6 +176,18 @@ static inline vr v_select(vi cond, vr yes, vr no) {
   return (vr)((cond & (vi)yes) | (~cond & (vi)no)); /* AVX-512: the compiler makes masked moves of this */
 #endif
 }
+
+/* the first n lanes, the others zero or `other` */
+static inline vr v_first_or(vr v, int64_t n, real other) {
+#if defined(AMBI_ISA_avx2)
+  return v_select(v_first_lanes(n), v, v_splat(other));
+#else
+  vr kept = v_splat(other);
+  memcpy(&kept, &v, (size_t)n * sizeof(real));
+  return kept;
+#endif
+}
+static inline vr v_first(vr v, int64_t n) { return v_first_or(v, n, 0); }
 
 /* As the comparison says: a NaN in `a` comes through, so clamping keeps NaN. */
 static inline vr v_min(vr a, vr limit) {
@@ -244,6 +280,20 @@ static inline vr v_fma(vr a, vr b, vr c) {
 #else
   for (int i = 0; i < VL; i++) a[i] = fma(a[i], b[i], c[i]);
   return a;
+#endif
+}
+
+/* a b + c, rounded once where an instruction does so, in every loop: what compilers contract may differ from one to the
+ * next, and which loop an element falls to may depend on where its buffer lies. */
+static inline vr v_mul_add(vr a, vr b, vr c) {
+#if defined(AMBI_ISA_avx512) && AMBI_REAL == 64
+  return _mm512_fmadd_pd(a, b, c);
+#elif defined(AMBI_ISA_avx2) && AMBI_REAL == 64
+  return _mm256_fmadd_pd(a, b, c);
+#elif (defined(AMBI_ISA_avx512) || defined(AMBI_ISA_avx2) || defined(AMBI_ISA_neon)) && AMBI_REAL == 32
+  return v_fma(a, b, c);
+#else
+  return a * b + c;
 #endif
 }
 

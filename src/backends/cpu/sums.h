@@ -77,6 +77,11 @@ typedef struct {
   int rows; /* in block */
 } column_sums;
 
+/* So many columns that what follows them begins on a line, as every vector then does. */
+static inline int64_t whole_lines(int64_t cols) {
+  return ceil_div(cols, LINE / (int64_t)sizeof(real)) * (LINE / (int64_t)sizeof(real));
+}
+
 static inline uint64_t column_sums_bytes(int64_t cols) { return 3 * (uint64_t)cols * sizeof(real); }
 
 static inline column_sums column_sums_at(char *memory, int64_t cols) {

@@ -71,7 +71,7 @@ INLINE void ce_dlogits(int kind, const strip *x, const strip *to, const ce_formu
   for (int64_t i = 0; i < f->cols; i += TILE) {
     int64_t n = min64(TILE, f->cols - i), y = target >= i && target < i + n ? target - i : -1;
     const void *xi = view_in(kind, x, i, n, x_tile);
-    out_view out = view_out(kind, to, i, d_tile);
+    out_view out = view_out(kind, to, i, n, d_tile);
     FOR_STEPS(halves(kind) * VL, k, n, {
       vr d[2];
       ahead(kind, xi, k);

@@ -2,7 +2,7 @@
  *
  *   forward   pass 1: mean, sum c^2, c = s - m                 pass 2: y = c r w + b
  *   backward  pass 1: mean, sum c^2, sum g, sum g c
- *             pass 2: ds = r (g - mean(g) - c r^2 mean(g c)) + dsum;   dw += dy c r;   db += dy
+ *             pass 2: ds = r (g - mean(g)) - c r^3 mean(g c) + dsum;   dw += dy c r;   db += dy
  *
  * Pass 1 takes the sums of each tile around the mean of the tile and joins them: no difference of large squares. */
 #include "backends/cpu/norm.h"
@@ -62,8 +62,8 @@ INLINE real sum_tile_of(int kind, source_view from, int64_t n) {
 }
 
 /* One vector's share of c^2, g, g c. Past the end of the row c is 0, as g is. */
-INLINE void add_products(int kind, source_view from, const void *dy, const void *w, real m, int64_t k, int half,
-                         int64_t left, vr sum[3]) {
+INLINE void add_terms(int kind, source_view from, const void *dy, const void *w, real m, int64_t k, int half,
+                      int64_t left, vr sum[3]) {
   vr c = source_half(kind, from, k, half, left) - m;
   if (left < halves(kind) * VL) c = v_first(c, half_left(kind, half, left));
   sum[0] += c * c;
@@ -81,11 +81,11 @@ INLINE moments moments_about(real m, int kind, bool backward, const row_in *r, s
   int64_t k = 0;
   for (; k + ways * VL <= n; k += ways * VL) UNROLL for (int j = 0; j < ways; j++) {
       int64_t at = k + j / h * h * VL;
-      if (j % h == 0) ask_for(&r->row.later, from, dy, 0, i + at);
+      if (j % h == 0) ask_for(&r->row.later, from, dy, 0, i, at);
       if (j % h == 0 && backward) ahead(kind, dy, at);
-      add_products(kind, from, dy, w, m, at, j % h, h * VL, sum[j]);
+      add_terms(kind, from, dy, w, m, at, j % h, h * VL, sum[j]);
     }
-  for (; k < n; k += h * VL) EACH_HALF(h) add_products(kind, from, dy, w, m, k, half, n - k, sum[half]);
+  for (; k < n; k += h * VL) EACH_HALF(h) add_terms(kind, from, dy, w, m, k, half, n - k, sum[half]);
   vr all[3];
   UNROLL for (int q = 0; q < 3; q++) all[q] = (sum[0][q] + sum[1][q]) + (sum[2][q] + sum[3][q]);
   return (moments){(real)n, m, v_sum(all[0]), backward ? v_sum(all[1]) : 0, backward ? v_sum(all[2]) : 0};
@@ -134,6 +134,7 @@ static row_in row_in_of(const cpu_call *c, const row_group *rows, int64_t row) {
 typedef struct {
   row_in in;
   strip y, sum;
+  row_cut cut; /* of y */
   real m, r;
 } forward_line;
 
@@ -148,11 +149,11 @@ INLINE void y_steps(const forward_line *l, int kind, forward_view v, int64_t i, 
   real m = l->m, r = l->r;
   FOR_STEPS(halves(kind) * VL, k, n, {
     vr s[2], yk[2];
-    ask_for(&l->in.row.later, v.s, NULL, 1, i + k);
+    ask_for(&l->in.row.later, v.s, NULL, 1, i, k);
     EACH_HALF(halves(kind)) {
       s[half] = source_half(kind, v.s, k, half, left);
       vr wk = vector_half(kind, v.w, 1, k, half, left), bk = vector_half(kind, v.b, 0, k, half, left);
-      yk[half] = (s[half] - m) * r * wk + bk;
+      yk[half] = v_mul_add((s[half] - m) * r, wk, bk);
     }
     if (v.sum.p) put_halves(kind, v.sum, k, s, left);
     put_halves(kind, v.y, k, yk, left);
@@ -162,7 +163,7 @@ INLINE void y_steps(const forward_line *l, int kind, forward_view v, int64_t i, 
 INLINE void y_tile(const forward_line *l, int kind, const void *w, const void *b, int64_t i, int64_t n) {
   TILE_OF_REALS s_tiles[2][TILE], out_tiles[2][TILE];
   forward_view v = {.s = source_in(kind, &l->in.row.from, i, n, s_tiles), .w = w, .b = b};
-  v.y = view_out(kind, &l->y, i, out_tiles[0]), v.sum = sum_out(kind, &l->sum, i, out_tiles[1]);
+  v.y = view_out(kind, &l->y, i, n, out_tiles[0]), v.sum = sum_out(kind, &l->sum, i, n, out_tiles[1]);
   bool usual = is_usual(v.s, w) && b && !v.sum.p;
   if (usual && v.y.past)
     y_steps(l, kind, (forward_view){usual_source(v.s), w, b, .y = {v.y.p, true}}, i, n);
@@ -174,9 +175,18 @@ INLINE void y_tile(const forward_line *l, int kind, const void *w, const void *b
   view_put(kind, &l->y, i, n, v.y);
 }
 
+/* The tile of one row at column i, n columns; w and b from column i on */
+INLINE void y_pieces(const forward_line *l, int kind, const void *w, const void *b, int64_t i, int64_t n) {
+  int64_t end = cut_end(&l->cut, i, n, l->in.row.cols);
+  for (int64_t k = cut_begin(&l->cut, i), stop; k < end; k = stop) {
+    stop = piece_end(&l->cut, k, end);
+    y_tile(l, kind, view_from(kind, w, k - i), view_from(kind, b, k - i), k, stop - k);
+  }
+}
+
 INLINE void forward_rows(const cpu_call *c, const row_group *rows, int kind) {
   int64_t cols = rows_of(c->p)->cols;
-  TILE_OF_REALS w_tile[TILE], b_tile[TILE];
+  TILE_OF_REALS w_tile[TILE + SPARE], b_tile[TILE + SPARE];
   strip w = vector_of(c, W), b = vector_of(c, B);
   forward_line line[GROUP];
   int count = rows->count;
@@ -184,6 +194,7 @@ INLINE void forward_rows(const cpu_call *c, const row_group *rows, int kind) {
     forward_line *l = &line[g];
     int64_t row = rows->first + g;
     *l = (forward_line){.in = row_in_of(c, rows, row), .y = row_of(c, Y, row), .sum = row_of(c, SUM, row)};
+    l->cut = cut_of(&l->y, cols);
     row_moments found;
     found.count = 0;
     for (int64_t i = 0; i < cols; i += TILE)
@@ -195,9 +206,9 @@ INLINE void forward_rows(const cpu_call *c, const row_group *rows, int kind) {
     row_put(c, RSTD, row, l->r);
   }
   for (int64_t i = 0; i < cols; i += TILE) {
-    int64_t n = min64(TILE, cols - i);
-    const void *wi = view_in(kind, &w, i, n, w_tile), *bi = view_in(kind, &b, i, n, b_tile);
-    for (int g = 0; g < count; g++) y_tile(&line[g], kind, wi, bi, i, n);
+    int64_t n = min64(TILE, cols - i), more = with_spare(i, n, cols);
+    const void *wi = view_in(kind, &w, i, more, w_tile), *bi = view_in(kind, &b, i, more, b_tile);
+    for (int g = 0; g < count; g++) y_pieces(&line[g], kind, wi, bi, i, n);
   }
 }
 
@@ -220,7 +231,7 @@ static void forward(const cpu_call *c) {
 /* ---- backward ---- */
 typedef struct {
   row_in in;
-  real m, r, mean_g, pull; /* pull = r^2 mean(g c) */
+  real m, r, mean_g, pull; /* pull = r^3 mean(g c) */
 } backward_line;
 
 /* What ds needs of each row */
@@ -241,13 +252,15 @@ INLINE void find_factors(const cpu_call *c, backward_line *line, const row_group
     l->m = all.mean;
     l->r = reads_slot(c->p, RSTD) ? row_get(c, RSTD, rows->first + g) : rstd(c, all.cc);
     l->mean_g = all.g / (real)cols;
-    l->pull = l->r * l->r * (all.gc / (real)cols);
+    l->pull = l->r * (l->r * (l->r * (all.gc / (real)cols))); /* r^3 might overflow */
   }
 }
 
 /* The sums over rows: dw, if wanted, then db */
-static int64_t db_column(const problem *p) { return writes_slot(p, DW) ? rows_of(p)->cols : 0; }
-static int64_t summed(const problem *p) { return db_column(p) + (writes_slot(p, DB) ? rows_of(p)->cols : 0); }
+static int64_t db_column(const problem *p) { return writes_slot(p, DW) ? whole_lines(rows_of(p)->cols) : 0; }
+static int64_t summed(const problem *p) {
+  return db_column(p) + (writes_slot(p, DB) ? whole_lines(rows_of(p)->cols) : 0);
+}
 
 /* ds, dw and db for columns [i, i+n) of one row; dw, db NULL: not wanted */
 typedef struct {
@@ -258,17 +271,18 @@ typedef struct {
 } backward_view;
 
 INLINE void ds_steps(const backward_line *l, int kind, backward_view v, int64_t i, int64_t n) {
-  real m = l->m, r = l->r, mean_g = l->mean_g, pull = l->pull;
+  const vr m = v_splat(l->m), r = v_splat(l->r), minus_mean_g = v_splat(-l->mean_g), minus_pull = v_splat(-l->pull);
   FOR_STEPS(halves(kind) * VL, k, n, {
-    vr dyk[2], dwk[2], ds[2];
-    ask_for(&l->in.row.later, v.s, v.dy, 1, i + k);
+    vr dyk[2], cr[2], ds[2];
+    ask_for(&l->in.row.later, v.s, v.dy, 1, i, k);
     EACH_HALF(halves(kind)) {
       vr c = v.s.x ? source_half(kind, v.s, k, half, left) - m : K(0);
       dyk[half] = get_half(kind, v.dy, k, half, left);
-      dwk[half] = dyk[half] * (c * r);
-      ds[half] = (dyk[half] * vector_half(kind, v.w, 1, k, half, left) - mean_g - c * pull) * r;
+      cr[half] = c * r;
+      vr g = v_mul_add(dyk[half], vector_half(kind, v.w, 1, k, half, left), minus_mean_g);
+      ds[half] = v_mul_add(c, minus_pull, g * r);
     }
-    if (v.dw) add_halves(kind, v.dw, k, dwk, left);
+    if (v.dw) add_products(kind, v.dw, k, dyk, cr, left);
     if (v.db) add_halves(kind, v.db, k, dyk, left);
     sink_set(kind, v.out, k, ds, left);
   });
@@ -289,18 +303,29 @@ INLINE void ds_tile(const backward_line *l, int kind, const void *w, real *dw, r
   sink_put(kind, &l->in.row.to, i, n, v.out);
 }
 
+/* The tile of one row at column i, n columns; w, dw and db from column i on */
+INLINE void ds_pieces(const backward_line *l, int kind, const void *w, real *dw, real *db, int64_t i, int64_t n) {
+  const row_cut *cut = &l->in.row.cut;
+  int64_t end = cut_end(cut, i, n, l->in.row.cols);
+  for (int64_t k = cut_begin(cut, i), stop; k < end; k = stop) {
+    stop = piece_end(cut, k, end);
+    ds_tile(l, kind, view_from(kind, w, k - i), dw ? dw + (k - i) : NULL, db ? db + (k - i) : NULL, k, stop - k);
+  }
+}
+
 INLINE void backward_rows(const cpu_call *c, const row_group *rows, int kind, real *dw, real *db) {
   int64_t cols = rows_of(c->p)->cols;
-  TILE_OF_REALS w_tile[TILE];
+  TILE_OF_REALS w_tile[TILE + SPARE];
   strip w = vector_of(c, W);
   backward_line line[GROUP];
   bool reads_s = reads_slot(c->p, X) || reads_slot(c->p, SUM); /* db alone does not */
   for (int g = 0; g < rows->count; g++) line[g] = (backward_line){.in = row_in_of(c, rows, rows->first + g)};
+  for (int g = rows->count - 1; g > 0; g--) cut_before(&line[g - 1].in.row.cut, &line[g].in.row.cut);
   if (reads_s) find_factors(c, line, rows, kind);
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);
-    const void *wi = view_in(kind, &w, i, n, w_tile);
-    for (int g = 0; g < rows->count; g++) ds_tile(&line[g], kind, wi, dw ? dw + i : NULL, db ? db + i : NULL, i, n);
+    const void *wi = view_in(kind, &w, i, with_spare(i, n, cols), w_tile);
+    for (int g = 0; g < rows->count; g++) ds_pieces(&line[g], kind, wi, dw ? dw + i : NULL, db ? db + i : NULL, i, n);
   }
 }
 

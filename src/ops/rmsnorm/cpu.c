@@ -40,7 +40,7 @@ PER_TILE real squares_tile(int kind, source_view from, const later_rows *later, 
   for (; k + TURN * VL <= n; k += TURN * VL) UNROLL for (int j = 0; j < TURN; j++) {
       const source_view at = source_from(kind, from, k);
       vr s = source_half(kind, at, j / h * h * VL, j % h, h * VL);
-      if (j % h == 0) source_ahead(kind, at, j * VL), ask_for(later, at, NULL, 0, i + k + j * VL);
+      if (j % h == 0) source_ahead(kind, at, j * VL), ask_for(later, at, NULL, 0, i, k + j * VL);
       lanes_add(&sum[j % 4], s * s);
     }
   for (; k < n; k += h * VL) EACH_HALF(h) {
@@ -79,6 +79,7 @@ typedef struct {
   source from;
   later_rows later;
   strip y, sum;
+  row_cut cut; /* of y */
   real r;
 } forward_line;
 
@@ -100,7 +101,7 @@ INLINE void y_steps(const cpu_call *c, const forward_line *l, int kind, forward_
   FOR_TURNS(TURN, halves(kind) * VL, turn, k, n, {
     const forward_view at = forward_from(kind, v, turn);
     vr s[2], yk[2];
-    ask_for(&l->later, at.s, NULL, 1, i + turn + k);
+    ask_for(&l->later, at.s, NULL, 1, i, turn + k);
     EACH_HALF(halves(kind)) {
       s[half] = source_half(kind, at.s, k, half, left);
       vr h = s[half] * r;
@@ -115,7 +116,7 @@ INLINE void y_steps(const cpu_call *c, const forward_line *l, int kind, forward_
 PER_TILE void y_tile(const cpu_call *c, const forward_line *l, int kind, const void *w, int64_t i, int64_t n) {
   TILE_OF_REALS s_tiles[2][TILE], out_tiles[2][TILE];
   forward_view v = {.s = source_in(kind, &l->from, i, n, s_tiles), .w = w, .cast = c->p->op.u.rmsnorm.cast != 0};
-  v.y = view_out(kind, &l->y, i, out_tiles[0]), v.sum = sum_out(kind, &l->sum, i, out_tiles[1]);
+  v.y = view_out(kind, &l->y, i, n, out_tiles[0]), v.sum = sum_out(kind, &l->sum, i, n, out_tiles[1]);
   bool usual = is_usual(v.s, w) && !v.cast && !v.sum.p;
   if (usual && v.y.past)
     y_steps(c, l, kind, (forward_view){.s = usual_source(v.s), .w = w, .y = {v.y.p, true}}, i, n);
@@ -127,9 +128,18 @@ PER_TILE void y_tile(const cpu_call *c, const forward_line *l, int kind, const v
   view_put(kind, &l->y, i, n, v.y);
 }
 
+/* The tile of one row at column i, n columns; w from column i on */
+INLINE void y_pieces(const cpu_call *c, const forward_line *l, int kind, const void *w, int64_t i, int64_t n) {
+  int64_t end = cut_end(&l->cut, i, n, rows_of(c->p)->cols);
+  for (int64_t k = cut_begin(&l->cut, i), stop; k < end; k = stop) {
+    stop = piece_end(&l->cut, k, end);
+    y_tile(c, l, kind, view_from(kind, w, k - i), k, stop - k);
+  }
+}
+
 INLINE void forward_rows(const cpu_call *c, const row_group *rows, int kind) {
   int64_t cols = rows_of(c->p)->cols;
-  TILE_OF_REALS w_tile[TILE];
+  TILE_OF_REALS w_tile[TILE + SPARE];
   strip w = vector_of(c, W);
   forward_line line[GROUP];
   int count = rows->count;
@@ -140,14 +150,15 @@ INLINE void forward_rows(const cpu_call *c, const row_group *rows, int kind) {
                              .later = later_of(c, rows, &next, &(strip){0}),
                              .y = row_of(c, Y, row)};
     if (!PLAIN_NORMS) line[g].sum = row_of(c, SUM, row);
+    line[g].cut = cut_of(&line[g].y, cols);
     line[g].r = rstd_of(c, &line[g].from, &line[g].later, kind);
     row_put(c, RSTD, row, line[g].r);
   }
   const int64_t most = columns_at_once(&w, cols);
   for (int64_t i = 0; i < cols; i += most) {
     int64_t n = min64(most, cols - i);
-    const void *wi = weight_in(kind, &w, i, n, w_tile);
-    for (int g = 0; g < count; g++) y_tile(c, &line[g], kind, wi, i, n);
+    const void *wi = weight_in(kind, &w, i, with_spare(i, n, cols), w_tile);
+    for (int g = 0; g < count; g++) y_pieces(c, &line[g], kind, wi, i, n);
   }
 }
 
@@ -189,7 +200,7 @@ PER_TILE void sums_tile(int kind, backward_line *l, const void *w, real offset, 
       const void *const g_at = view_from(kind, dy, turn), *const w_at = view_from(kind, w, turn);
       vr s = source_half(kind, s_at, at, j % h, h * VL), g = get_half(kind, g_at, at, j % h, h * VL);
       if (j % h == 0) source_ahead(kind, s_at, at), ahead(kind, g_at, at);
-      if (j % h == 0) ask_for(&l->row.later, s_at, g_at, 0, i + turn + at);
+      if (j % h == 0) ask_for(&l->row.later, s_at, g_at, 0, i, turn + at);
       lanes_add(&ss[j % 2], s * s);
       lanes_add(&gs[j % 2], s * (g * weight_half(kind, w_at, offset, at, j % h, h * VL)));
     }
@@ -211,17 +222,18 @@ typedef struct {
 } backward_view;
 
 INLINE void ds_steps(const backward_line *l, int kind, backward_view v, real offset, int64_t i, int64_t n) {
-  real r = l->r, pull = l->pull;
+  const vr r = v_splat(l->r), minus_pull = v_splat(-l->pull);
   FOR_TURNS(TURN / 2, halves(kind) * VL, turn, in_turn, n, {
     const ptrdiff_t k = turn + (ptrdiff_t)in_turn; /* to move its five pointers gains nothing here */
-    vr ds[2], dwk[2];
-    ask_for(&l->row.later, v.s, v.dy, 1, i + k);
+    vr ds[2], g[2], sr[2];
+    ask_for(&l->row.later, v.s, v.dy, 1, i, k);
     EACH_HALF(halves(kind)) {
-      vr s = source_half(kind, v.s, k, half, left), g = get_half(kind, v.dy, k, half, left);
-      dwk[half] = g * (s * r);
-      ds[half] = g * weight_half(kind, v.w, offset, k, half, left) * r - s * pull;
+      vr s = source_half(kind, v.s, k, half, left);
+      g[half] = get_half(kind, v.dy, k, half, left);
+      sr[half] = s * r;
+      ds[half] = v_mul_add(s, minus_pull, g[half] * weight_half(kind, v.w, offset, k, half, left) * r);
     }
-    if (v.dw) add_halves(kind, v.dw, k, dwk, left);
+    if (v.dw) add_products(kind, v.dw, k, g, sr, left);
     sink_set(kind, v.out, k, ds, left);
   });
 }
@@ -241,9 +253,19 @@ PER_TILE void ds_tile(const backward_line *l, int kind, const void *w, real offs
   sink_put(kind, &l->row.to, i, n, v.out);
 }
 
+/* The tile of one row at column i, n columns; w and dw from column i on */
+INLINE void ds_pieces(const backward_line *l, int kind, const void *w, real offset, real *dw, int64_t i, int64_t n) {
+  const row_cut *cut = &l->row.cut;
+  int64_t end = cut_end(cut, i, n, l->row.cols);
+  for (int64_t k = cut_begin(cut, i), stop; k < end; k = stop) {
+    stop = piece_end(cut, k, end);
+    ds_tile(l, kind, view_from(kind, w, k - i), offset, dw ? dw + (k - i) : NULL, k, stop - k);
+  }
+}
+
 INLINE void backward_rows(const cpu_call *c, const row_group *rows, int kind, real *dw) {
   int64_t cols = rows_of(c->p)->cols;
-  TILE_OF_REALS w_tile[TILE];
+  TILE_OF_REALS w_tile[TILE + SPARE];
   strip w = vector_of(c, W);
   real offset = (real)c->p->op.u.rmsnorm.offset;
   backward_line line[GROUP];
@@ -251,6 +273,7 @@ INLINE void backward_rows(const cpu_call *c, const row_group *rows, int kind, re
     line[g].row = grad_row_of(c, rows, rows->first + g, X, RESIDUAL, SUM, Y);
     line[g].squares.count = line[g].products.count = 0;
   }
+  for (int g = rows->count - 1; g > 0; g--) cut_before(&line[g - 1].row.cut, &line[g].row.cut);
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);
     const void *wi = weight_in(kind, &w, i, n, w_tile);
@@ -263,8 +286,8 @@ INLINE void backward_rows(const cpu_call *c, const row_group *rows, int kind, re
   }
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);
-    const void *wi = weight_in(kind, &w, i, n, w_tile);
-    for (int g = 0; g < rows->count; g++) ds_tile(&line[g], kind, wi, offset, dw ? dw + i : NULL, i, n);
+    const void *wi = weight_in(kind, &w, i, with_spare(i, n, cols), w_tile);
+    for (int g = 0; g < rows->count; g++) ds_pieces(&line[g], kind, wi, offset, dw ? dw + i : NULL, i, n);
   }
 }
 
@@ -275,7 +298,7 @@ static void backward_group(const cpu_call *c, const row_group *g, column_sums *d
     backward_rows(c, g, REALS, dw->block);
 }
 
-static int64_t summed(const problem *p) { return writes_slot(p, DW) ? rows_of(p)->cols : 0; }
+static int64_t summed(const problem *p) { return writes_slot(p, DW) ? whole_lines(rows_of(p)->cols) : 0; }
 
 static void backward_task(void *context, int64_t task) {
   const cpu_call *c = context;

@@ -86,7 +86,7 @@ INLINE void rotate_halves(int kind, const strip *x, const strip *y, const real *
   for (int64_t i = 0; i < half; i += TILE) {
     int64_t n = min64(TILE, half - i);
     const void *x1 = view_in(kind, x, i, n, tile[0]), *x2 = view_in(kind, x, half + i, n, tile[1]);
-    out_view y1 = view_out(kind, y, i, tile[2]), y2 = view_out(kind, y, half + i, tile[3]);
+    out_view y1 = view_out(kind, y, i, n, tile[2]), y2 = view_out(kind, y, half + i, n, tile[3]);
     FOR_LANES(k, n, {
       vr a = get(kind, x1, k, left), b = get(kind, x2, k, left), c = v_load(cosine + i + k), s = v_load(sine + i + k);
       ahead(kind, x1, k);
@@ -104,7 +104,7 @@ INLINE void rotate_pairs(int kind, const strip *x, const strip *y, const real *c
   for (int64_t i = 0; i < dims; i += TILE) {
     int64_t n = min64(TILE, dims - i);
     const void *in = view_in(kind, x, i, n, tile[0]);
-    out_view out = view_out(kind, y, i, tile[1]);
+    out_view out = view_out(kind, y, i, n, tile[1]);
     FOR_LANES(k, n, {
       vr v = get(kind, in, k, left);
       ahead(kind, in, k);

@@ -52,7 +52,7 @@ INLINE void forward_row(const cpu_call *c, int64_t row, int64_t later, int kind)
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);
     const void *x = view_in(kind, &r.from, i, n, x_tile);
-    out_view y = view_out(kind, &to, i, y_tile);
+    out_view y = view_out(kind, &to, i, n, y_tile);
     FOR_STEPS(halves(kind) * VL, k, n, {
       vr v[2];
       EACH_HALF(halves(kind)) {
@@ -109,7 +109,7 @@ INLINE void backward_row(const cpu_call *c, int64_t row, int64_t later, int kind
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);
     const void *from = view_in(kind, &r.from, i, n, from_tile), *d = view_in(kind, &dy, i, n, dy_tile);
-    out_view dx = view_out(kind, &to, i, dx_tile);
+    out_view dx = view_out(kind, &to, i, n, dx_tile);
     FOR_STEPS(halves(kind) * VL, k, n, {
       vr v[2];
       soon(next.at, (i + k) * bytes);
