@@ -158,7 +158,7 @@ INLINE void soon(const char *row, int64_t at) { __builtin_prefetch(row + at, 0, 
 /* At column i + k of pass 0 or 1. A line is asked for twice, as memory that is busy may refuse. */
 INLINE void ask_for(const later_rows *l, source_view now, const void *dy, int pass, int64_t i, int64_t k) {
   if (!ASKS || k % (LINE / (int64_t)sizeof(real)) != 0) return;
-  int64_t at = (pass * l->cols + i + k) / 2 * l->bytes;
+  int64_t at = ((pass * l->cols + i) / 2 + (int64_t)((uint64_t)k / 2)) * l->bytes;
   if (now.x) soon(l->x, at);
   if (now.residual) soon(l->residual, at);
   if (dy) soon(l->dy, at);

@@ -147,9 +147,10 @@ typedef struct {
 
 INLINE void y_steps(const forward_line *l, int kind, forward_view v, int64_t i, int64_t n) {
   real m = l->m, r = l->r;
+  const later_rows later = l->in.row.later; /* in registers: a store might change what l points to */
   FOR_STEPS(halves(kind) * VL, k, n, {
     vr s[2], yk[2];
-    ask_for(&l->in.row.later, v.s, NULL, 1, i, k);
+    ask_for(&later, v.s, NULL, 1, i, k);
     EACH_HALF(halves(kind)) {
       s[half] = source_half(kind, v.s, k, half, left);
       vr wk = vector_half(kind, v.w, 1, k, half, left), bk = vector_half(kind, v.b, 0, k, half, left);
@@ -271,10 +272,11 @@ typedef struct {
 } backward_view;
 
 INLINE void ds_steps(const backward_line *l, int kind, backward_view v, int64_t i, int64_t n) {
+  const later_rows later = l->in.row.later;
   const vr m = v_splat(l->m), r = v_splat(l->r), minus_mean_g = v_splat(-l->mean_g), minus_pull = v_splat(-l->pull);
   FOR_STEPS(halves(kind) * VL, k, n, {
     vr dyk[2], cr[2], ds[2];
-    ask_for(&l->in.row.later, v.s, v.dy, 1, i, k);
+    ask_for(&later, v.s, v.dy, 1, i, k);
     EACH_HALF(halves(kind)) {
       vr c = v.s.x ? source_half(kind, v.s, k, half, left) - m : K(0);
       dyk[half] = get_half(kind, v.dy, k, half, left);

@@ -98,10 +98,11 @@ INLINE forward_view forward_from(int kind, forward_view v, ptrdiff_t k) {
 
 INLINE void y_steps(const cpu_call *c, const forward_line *l, int kind, forward_view v, int64_t i, int64_t n) {
   real r = l->r, offset = (real)c->p->op.u.rmsnorm.offset;
+  const later_rows later = l->later; /* in registers: a store might change what l points to */
   FOR_TURNS(TURN, halves(kind) * VL, turn, k, n, {
     const forward_view at = forward_from(kind, v, turn);
     vr s[2], yk[2];
-    ask_for(&l->later, at.s, NULL, 1, i, turn + k);
+    ask_for(&later, at.s, NULL, 1, i, turn + k);
     EACH_HALF(halves(kind)) {
       s[half] = source_half(kind, at.s, k, half, left);
       vr h = s[half] * r;
@@ -222,11 +223,12 @@ typedef struct {
 } backward_view;
 
 INLINE void ds_steps(const backward_line *l, int kind, backward_view v, real offset, int64_t i, int64_t n) {
+  const later_rows later = l->row.later;
   const vr r = v_splat(l->r), minus_pull = v_splat(-l->pull);
   FOR_TURNS(TURN / 2, halves(kind) * VL, turn, in_turn, n, {
     const ptrdiff_t k = turn + (ptrdiff_t)in_turn; /* to move its five pointers gains nothing here */
     vr ds[2], g[2], sr[2];
-    ask_for(&l->row.later, v.s, v.dy, 1, i, k);
+    ask_for(&later, v.s, v.dy, 1, i, k);
     EACH_HALF(halves(kind)) {
       vr s = source_half(kind, v.s, k, half, left);
       g[half] = get_half(kind, v.dy, k, half, left);

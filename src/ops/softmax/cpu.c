@@ -77,6 +77,7 @@ INLINE real dy_sum_tile(const row_source *r, const void *from, const void *dy, i
       int64_t at = k + j / h * h * VL;
       vr d = get_half(kind, dy, at, j % h, h * VL);
       if (j % h == 0) ahead(kind, dy, at);
+      if (j % h == 0 && r->saved && !r->log) ahead(kind, from, at);
       sum[j] += r->log ? d : d * p_half(kind, r, from, i, at, j % h, h * VL);
     }
   for (; k < n; k += h * VL) EACH_HALF(h) {
@@ -102,9 +103,9 @@ INLINE void backward_row(const cpu_call *c, int64_t row, int64_t later, int kind
   TILE_OF_REALS kept[MOST_KEPT];
   real unused, scale = (real)c->p->op.u.softmax.scale;
   row_source r = source_of_row(c, row, later, kind, kept, &unused);
-  strip dy = row_of(c, DY, row), next = row_of(c, DY, later), to = row_of(c, DX, row);
+  strip dy = row_of(c, DY, row), next = row_of(c, DY, later), next_y = row_of(c, Y, later), to = row_of(c, DX, row);
   real sum = dy_sum(&r, &dy, kind, cols);
-  int64_t bytes = soon_bytes(&next);
+  int64_t bytes = soon_bytes(&next), y_bytes = soon_bytes(&next_y);
   TILE_OF_REALS from_tile[TILE], dy_tile[TILE], dx_tile[TILE];
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);
@@ -113,6 +114,7 @@ INLINE void backward_row(const cpu_call *c, int64_t row, int64_t later, int kind
     FOR_STEPS(halves(kind) * VL, k, n, {
       vr v[2];
       soon(next.at, (i + k) * bytes);
+      if (r.saved) soon(next_y.at, (i + k) * y_bytes);
       EACH_HALF(halves(kind)) {
         vr p = p_half(kind, &r, from, i, k, half, left), g = get_half(kind, d, k, half, left);
         v[half] = (r.log ? g - p * sum : p * (g - sum)) * scale;
