@@ -303,7 +303,7 @@ INLINE vr get_half(int kind, const void *p, int64_t k, int half, int64_t left) {
 }
 
 /* Element k of a view; NULL stays NULL. */
-INLINE const void *view_from(int kind, const void *p, ptrdiff_t k) {
+INLINE const void *view_from(int kind, const void *p, int64_t k) {
   if (!p) return NULL;
   return kind == BF16S ? (const void *)((const uint16_t *)p + k) : (const void *)((const real *)p + k);
 }

@@ -106,7 +106,7 @@ INLINE vr source_half(int kind, source_view s, int64_t k, int half, int64_t left
   return s.residual ? x + get_half(kind, s.residual, k, half, left) : x;
 }
 
-INLINE source_view source_from(int kind, source_view s, ptrdiff_t k) {
+INLINE source_view source_from(int kind, source_view s, int64_t k) {
   return (source_view){view_from(kind, s.x, k), view_from(kind, s.residual, k)};
 }
 
