@@ -46,10 +46,7 @@ static int make_named(train_folder *f, const char *out, char *err, size_t n) {
   const int was_there = stat(out, &st) == 0;
   if (!folder_make(out, err, n)) return 0;
   f->made = !was_there;
-  if (!holds_run(out)) return 1;
-  return snprintf(err, n, "%s holds a run already: `--resume %s` goes on with it, another --out begins a new one", out,
-                  out),
-         0;
+  return 1;
 }
 
 int train_folder_claim(train_folder *f, const train_arguments *a, char *err, size_t n) {
@@ -63,9 +60,10 @@ int train_folder_claim(train_folder *f, const train_arguments *a, char *err, siz
     ok = (snprintf(err, n, "%s: %s", f->path, strerror(errno)), 0);
   }
   if (ok && !lock(f)) ok = (snprintf(err, n, "%s: another process is training in it", f->path), 0);
-  if (ok && a->out && !a->resume && holds_run(a->out)) /* of one that was faster */
-    ok = (snprintf(err, n, "%s holds a run already", a->out), 0);
-  return ok;
+  if (!ok || a->resume || !holds_run(f->path)) return ok;
+  return snprintf(err, n, "%s holds a run already: `--resume %s` goes on with it, another --out begins a new one",
+                  f->path, f->path),
+         0;
 }
 
 void train_folder_leave(train_folder *f) {
