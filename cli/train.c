@@ -166,6 +166,14 @@ static int train(train_arguments *a, const run_file *saved, const char *from, co
   return ok;
 }
 
+/* A checkpoint that cannot be read need not be the end of its run. */
+static void name_older(const char *run, const char *from, char *err, size_t n) {
+  const size_t said = strlen(err);
+  const int64_t older = training_before(run, training_steps_done(from));
+  if (strstr(err, from) && older >= 0)
+    snprintf(err + said, n - said, "; to go on from checkpoint-%lld, remove %s", (long long)older, from);
+}
+
 int train_main(int argc, char **argv) {
   static train_arguments a;
   char err[600] = "", from[PATH] = "";
@@ -181,6 +189,7 @@ int train_main(int argc, char **argv) {
     ok = train_folder_claim(&folder, &a, err, sizeof err) && train(&a, &saved, from, folder.path, err, sizeof err);
     train_folder_leave(&folder);
   }
+  if (!ok && *from) name_older(a.resume, from, err, sizeof err);
   run_file_free(&saved);
   return ok ? 0 : complain(err);
 }

@@ -165,13 +165,12 @@ static int64_t number_of(const char *name) {
   return *end ? -1 : (int64_t)v;
 }
 
-/* The largest number below `below`, or -1. */
-static int64_t newest_below(const char *folder, int64_t below) {
+int64_t training_before(const char *folder, int64_t step) {
   int64_t best = -1;
   DIR *d = opendir(folder);
   for (struct dirent *e; d && (e = readdir(d));) {
     int64_t v = number_of(e->d_name);
-    if (v > best && v < below) best = v;
+    if (v > best && v < step) best = v;
   }
   if (d) closedir(d);
   return best;
@@ -188,7 +187,7 @@ int training_is_checkpoint(const char *folder) {
 }
 
 int training_newest(const char *folder, char *path, size_t size, char *err, size_t n) {
-  int64_t v = newest_below(folder, INT64_MAX);
+  int64_t v = training_before(folder, INT64_MAX);
   if (v < 0) return snprintf(err, n, "%s: there is no checkpoint in it", folder), 0;
   snprintf(path, size, "%s/checkpoint-%lld", folder, (long long)v);
   return 1;
@@ -204,8 +203,8 @@ int run_save(run_folder *r, const training *t, const optimizer *o, int64_t step,
   text_member(f, "path", path + strlen(r->folder) + 1, strlen(path) - strlen(r->folder) - 1);
   end_line(f);
   int64_t old = step;
-  for (int i = 1; i < KEPT && old >= 0; i++) old = newest_below(r->folder, old);
-  while (old >= 0 && (old = newest_below(r->folder, old)) >= 0) {
+  for (int i = 1; i < KEPT && old >= 0; i++) old = training_before(r->folder, old);
+  while (old >= 0 && (old = training_before(r->folder, old)) >= 0) {
     snprintf(path, sizeof path, "%s/checkpoint-%lld", r->folder, (long long)old);
     checkpoint_remove(path);
   }

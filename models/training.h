@@ -63,6 +63,7 @@ int training_options_read(const char *path, training_options *o, char *err, size
 
 /* The newest whole checkpoint of a run; 0 and err when there is none. */
 int training_newest(const char *folder, char *path, size_t size, char *err, size_t n);
+int64_t training_before(const char *folder, int64_t step); /* that of the newest checkpoint before `step`; -1: none */
 /* N of a checkpoint's path, ../checkpoint-N; -1: it is none. */
 int64_t training_steps_done(const char *checkpoint);
 int training_is_checkpoint(const char *folder);                /* rather than the folder of a run */

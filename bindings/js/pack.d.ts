@@ -46,8 +46,8 @@ export interface Call {
 
 /** Float32Arrays; Uint8Arrays of regions whose size is no multiple of 4. */
 export interface Results {
-  out: Float32Array;
-  scratch: Float32Array;
+  out: Float32Array | Uint8Array;
+  scratch: Float32Array | Uint8Array;
 }
 
 /** A handle: each `pack.kernel()` gives one of its own. */
