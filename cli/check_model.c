@@ -15,6 +15,7 @@
 #include "../models/checkpoint.h"
 #include "../models/generator.h"
 #include "../util/safetensors.h"
+#include "print.h"
 
 enum { PROMPT = 8 };
 static const double allowed = 1e-5;
@@ -201,7 +202,7 @@ int check_model(const char *device, const char *folder) {
   static const ambi_dtype dtypes[] = {AMBI_F64, AMBI_F32};
   ambi_device *dev;
   int64_t passed = 0, failed = 0;
-  if (ambi_device_open(device, NULL, &dev) != AMBI_OK) {
+  if (ambi_device_open(device, &(ambi_device_options){.notify = notify_once}, &dev) != AMBI_OK) {
     fprintf(stderr, "ambi check: %s\n", ambi_error());
     return 2;
   }

@@ -14,6 +14,7 @@
 #include "commands.h"
 #include "model_options.h"
 #include "options.h"
+#include "print.h"
 
 enum { MAX_FILES = 1024 };
 
@@ -102,7 +103,8 @@ int eval_main(int argc, char **argv) {
   if (model_dtype(dtype) == AMBI_NONE) return complain("--dtype: there are f32, bf16, f16 and f64"), 2;
   opened o;
   dataset d = {0};
-  if (!model_open(&o, operand[0], tokens, device, model_dtype(dtype), err, sizeof err)) return complain(err);
+  const ambi_device_options notified = {.notify = notify_once};
+  if (!model_open(&o, operand[0], tokens, device, &notified, model_dtype(dtype), err, sizeof err)) return complain(err);
   int ok = 1;
   for (int i = 1; ok && operand[i]; i++) ok = dataset_add_path(&d, o.tokens, operand[i], err, sizeof err);
   if (ok && d.count < 2)

@@ -6,20 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "print.h"
 #include "values.h"
 
 enum { GUARD = 256 };
 
-/* Once is enough: the first compilation is what surprises. */
-static void say_once(void *said, const char *what) {
-  if (!*(int *)said) fprintf(stderr, "ambi: %s\n", what);
-  *(int *)said = 1;
-}
-
 int target_open(const char *device, const char *isa, int threads, target *t) {
   memset(t, 0, sizeof *t);
-  static int said;
-  ambi_device_options o = {.max_isa = isa, .threads = threads, .notify = say_once, .notify_context = &said};
+  ambi_device_options o = {.max_isa = isa, .threads = threads, .notify = notify_once};
   ambi_device_info info = {0};
   if (ambi_device_open(device, &o, &t->dev) != AMBI_OK) return -1;
   if (ambi_stream_create(t->dev, NULL, &t->stream) != AMBI_OK || ambi_device_get_info(t->dev, &info) != AMBI_OK) {

@@ -14,6 +14,7 @@
 #include "commands.h"
 #include "model_options.h"
 #include "options.h"
+#include "print.h"
 
 enum { MAX_PROMPTS = 256 };
 
@@ -209,7 +210,9 @@ int generate_main(int argc, char **argv) {
   if (!operand[1]) operand[1] = "";
   if (model_dtype(dtype) == AMBI_NONE) return complain("--dtype: there are f32, bf16, f16 and f64"), 2;
   if (!in_order(&j, seed, j.err, sizeof j.err)) return complain(j.err), 2;
-  if (!model_open(&j.o, operand[0], tokens, device, model_dtype(dtype), j.err, sizeof j.err)) return complain(j.err);
+  const ambi_device_options notified = {.notify = notify_once};
+  if (!model_open(&j.o, operand[0], tokens, device, &notified, model_dtype(dtype), j.err, sizeof j.err))
+    return complain(j.err);
   int ok = run(&j, operand + 1, (uint64_t)seed);
   model_close(&j.o);
   return ok ? 0 : complain(j.err);

@@ -189,7 +189,21 @@ static void json_kernels(const ambi_device *dev, ambi_kind only) {
   printf("]");
 }
 
-static void print_json(ambi_device *const *dev, ambi_kind only) {
+static void json_missing(ambi_device *const *dev, char why[DEVICES][600]) {
+  const char *comma = "";
+  printf(",\"missing\":[");
+  for (int d = 0; d < DEVICES; d++) {
+    if (dev[d]) continue;
+    printf("%s{", comma);
+    json_pair("", "name", device_names[d]);
+    json_pair(",", "why", why[d]);
+    printf("}");
+    comma = ",";
+  }
+  printf("]");
+}
+
+static void print_json(ambi_device *const *dev, char why[DEVICES][600], ambi_kind only) {
   const char *comma = "";
   printf("{\"version\":%u,\"devices\":[", ambi_version());
   for (int d = 0; d < DEVICES; d++) {
@@ -205,6 +219,7 @@ static void print_json(ambi_device *const *dev, ambi_kind only) {
     comma = ",";
   }
   printf("]");
+  json_missing(dev, why);
   json_ops(only);
   printf("}\n");
 }
@@ -245,15 +260,17 @@ int info_main(int argc, char **argv) {
     return 2;
   }
   ambi_device *dev[DEVICES] = {NULL};
+  char why[DEVICES][600];
   const ambi_device_options o = {.threads = (int32_t)threads, .max_isa = isa};
   for (int d = 0; d < DEVICES; d++) {
     int is_cpu = !strcmp(device_names[d], "cpu");
     if (ambi_device_open(device_names[d], is_cpu ? &o : NULL, &dev[d]) == AMBI_OK) continue;
     if (is_cpu) rc = 1;
-    if (is_cpu || !only) fprintf(stderr, "device %s: not here: %s\n", device_names[d], ambi_error());
+    snprintf(why[d], sizeof why[d], "%s", ambi_error());
+    if (is_cpu || !only) fprintf(stderr, "device %s: not here: %s\n", device_names[d], why[d]);
   }
   if (json)
-    print_json(dev, only);
+    print_json(dev, why, only);
   else
     print_text(dev, only);
   for (int d = 0; d < DEVICES; d++) {

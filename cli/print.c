@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -88,4 +89,10 @@ void table_free(table *t) {
   for (int i = 0; i < t->rows * t->columns; i++) free(t->cell[i]);
   free(t->cell);
   *t = (table){.columns = t->columns};
+}
+
+void notify_once(void *context, const char *what) {
+  static atomic_flag said = ATOMIC_FLAG_INIT; /* plans may be made by several threads */
+  (void)context;
+  if (!atomic_flag_test_and_set(&said)) fprintf(stderr, "ambi: %s\n", what);
 }

@@ -1,4 +1,4 @@
-/* print.h -- output that several commands share: aligned tables. */
+/* print.h -- output that several commands share: aligned tables, and a word before long work. */
 #ifndef CLI_PRINT_H
 #define CLI_PRINT_H
 #include <stdio.h>
@@ -18,5 +18,9 @@ void table_print(const table *t, const char *indent);
 /* The same as Markdown, `|` escaped. */
 void table_print_markdown(const table *t, FILE *out);
 void table_free(table *t);
+
+/* ambi_device_options.notify: the first word of a process goes to stderr; once is enough, as it is the first
+ * compilation that surprises. */
+void notify_once(void *context, const char *what);
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "case.h"
+#include "print.h"
 
 /* Exit status */
 static int print_pass(ambi_device *dev, ambi_op *op, ambi_pass pass) {
@@ -28,7 +29,7 @@ int print_source(const char *text, const char *dtype_name, const char *texts) {
   const ambi_dtype dtype = case_find_dtype(dtype_name ? dtype_name : "f32");
   if (!dtype) return fprintf(stderr, "ambi info: there is no dtype '%s'\n", dtype_name), 2;
   if (case_parse(text, dtype, &op, err, sizeof err)) return fprintf(stderr, "ambi info: %s\n", err), 2;
-  if (ambi_device_open("cuda", &(ambi_device_options){.max_isa = texts}, &dev) != AMBI_OK)
+  if (ambi_device_open("cuda", &(ambi_device_options){.max_isa = texts, .notify = notify_once}, &dev) != AMBI_OK)
     return fprintf(stderr, "ambi info: %s\n", ambi_error()), 1;
   int rc = print_pass(dev, &op, AMBI_FORWARD);
   op.want = 0;

@@ -14,6 +14,7 @@
 #include "commands.h"
 #include "corpus.h"
 #include "model_options.h"
+#include "print.h"
 #include "progress.h"
 #include "run_file.h"
 
@@ -113,13 +114,6 @@ static int run(const train_arguments *a, ambi_device *dev, const tokenizer *t, c
   return ok;
 }
 
-/* Once: a model has many kernels. */
-static void notify(void *context, const char *what) {
-  int *told = context;
-  if (!*told) fprintf(stderr, "ambi: %s\n", what);
-  *told = 1;
-}
-
 /* --resume: the newest checkpoint into `from`, and what its run was called with. */
 static int recall(train_arguments *a, run_file *saved, char *from, char *err, size_t n) {
   if (!a->resume) return 1;
@@ -148,9 +142,8 @@ static tokenizer *find_tokenizer(train_arguments *a, const run_file *saved, cons
 static int train(train_arguments *a, const run_file *saved, const char *from, const char *folder, char *err, size_t n) {
   dataset d = {0};
   ambi_device *dev = NULL;
-  int told = 0;
   tokenizer *t = find_tokenizer(a, saved, from, err, n);
-  const ambi_device_options o = {.threads = (int32_t)a->threads, .notify = notify, .notify_context = &told};
+  const ambi_device_options o = {.threads = (int32_t)a->threads, .notify = notify_once};
   int ok = t && read_text(a, t, &d, err, n);
   if (ok && saved->count && saved->count != d.count)
     fprintf(stderr, "ambi train: the text has %lld tokens, it had %lld: losses will not be those of one run\n",

@@ -33,8 +33,8 @@ static tokenizer *find_tokenizer(const opened *o, const char *file, char *err, s
   return t;
 }
 
-int model_open(opened *o, const char *folder, const char *tokenizer_file, const char *device, ambi_dtype dtype,
-               char *err, size_t n) {
+int model_open(opened *o, const char *folder, const char *tokenizer_file, const char *device,
+               const ambi_device_options *options, ambi_dtype dtype, char *err, size_t n) {
   char path[PATH + 32];
   model_config c;
   *o = (opened){0};
@@ -46,7 +46,7 @@ int model_open(opened *o, const char *folder, const char *tokenizer_file, const 
     snprintf(err, n, "%s: the model has %lld tokens, its tokenizer %d%s", o->folder, (long long)c.vocab,
              tokenizer_size(o->tokens), tokenizer_file ? "" : "; --tokenizer names another");
   ok = ok && checkpoint_fits(&c, o->folder, err, n);
-  if (ok && ambi_device_open(device, NULL, &o->dev) != AMBI_OK) ok = (snprintf(err, n, "%s", ambi_error()), 0);
+  if (ok && ambi_device_open(device, options, &o->dev) != AMBI_OK) ok = (snprintf(err, n, "%s", ambi_error()), 0);
   ok = ok && model_create(&o->m, o->dev, &c, dtype, 0, err, n) && checkpoint_load(&o->m, o->folder, err, n);
   if (!ok) model_close(o);
   return ok;

@@ -231,6 +231,35 @@ static void test_no_compiler(void) {
   setenv("AMBI_CUDA_LIBRARIES", LIBRARIES "/libraries", 1);
 }
 
+/* A GPU that the compiler did not know yet runs PTX of an older one. */
+static void test_kept_ptx(void) {
+  each_file(delete_file);
+  setenv("FAKECUDA_CAPABILITY", "130", 1);
+  CHECK(compiles_of_a_plan(cache) == 1, "PTX is kept");
+  setenv("AMBI_CUDA_LIBRARIES", LIBRARIES "/libraries-none", 1);
+  CHECK(compiles_of_a_plan(cache) == 0, "and found without a compiler");
+  setenv("AMBI_CUDA_LIBRARIES", LIBRARIES "/libraries", 1);
+  unsetenv("FAKECUDA_CAPABILITY");
+}
+
+static const char *last_word;
+static void keep_word(void *context, const char *what) { (void)context, last_word = what; }
+
+/* A folder that cannot be made: nothing is promised. */
+static void test_no_folder(void) {
+  ambi_device *dev;
+  ambi_plan *plan = NULL;
+  ambi_device_info info;
+  ambi_op op = silu(5);
+  const ambi_device_options o = {.cache_dir = "/dev/null/ambi", .notify = keep_word};
+  if (!CHECK_OK(ambi_device_open("cuda", &o, &dev))) return;
+  CHECK(ambi_device_get_info(dev, &info) == AMBI_OK && strstr(info.features, "cannot be written"), "%s", info.features);
+  CHECK_OK(ambi_plan_create(dev, &op, &plan));
+  CHECK(last_word && !strstr(last_word, "kept"), "%s", last_word);
+  ambi_plan_destroy(plan);
+  ambi_device_close(dev);
+}
+
 /* ---- processes ---- */
 /* This program again, PROCESSES times at once, each making one plan in the same folder. */
 static void test_processes(char *self) {
@@ -258,6 +287,8 @@ int main(int argc, char **argv) {
   test_refused();
   test_tidy();
   test_no_compiler();
+  test_kept_ptx();
+  test_no_folder();
   test_threads();
   test_processes(argv[0]);
   snprintf(remove, sizeof remove, "rm -r %s", cache);

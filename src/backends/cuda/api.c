@@ -46,6 +46,7 @@ static const struct {
     {"", "/usr/local/cuda/lib64/"},
     {"", "/usr/local/cuda/lib/"},
     {"", "/usr/lib/python3/dist-packages/nvidia/*/lib/"},
+    {"", "/usr/lib*/python3*/site-packages/nvidia/*/lib/"},
     {"", "/usr/local/lib/python3*/*-packages/nvidia/*/lib/"},
     {"", "/usr/lib/wsl/lib/"},
 };
@@ -139,7 +140,8 @@ ambi_status api_load(cuda_api *api) {
   for (int lib = 0; lib < CUDA_LIBS; lib++) open_library(api, (cuda_lib)lib, driver_major(api));
   load_symbols(api);
   if (api->handle[LIB_DRIVER]) return AMBI_OK;
-  return fail(AMBI_NO_DEVICE, "cuda: %s", api->found[LIB_DRIVER]);
+  return fail(AMBI_NO_DEVICE, "cuda: %s. NVRTC: %s. cuBLASLt: %s", api->found[LIB_DRIVER], api->found[LIB_COMPILER],
+              api->found[LIB_BLAS]);
 }
 
 void api_unload(cuda_api *api) {
@@ -168,17 +170,23 @@ static const struct {
     {200, AMBI_COMPILE_FAILED}, /* machine code that is none,                           */
     {209, AMBI_COMPILE_FAILED}, /* is for another GPU,                                  */
     {218, AMBI_COMPILE_FAILED}, /* or is PTX that is none,                              */
-    {222, AMBI_COMPILE_FAILED}, /* or is of a compiler newer than the driver            */
+    {221, AMBI_COMPILE_FAILED}, /* which a driver without its compiler cannot translate, */
+    {222, AMBI_COMPILE_FAILED}, /* or is of a compiler newer than the driver,           */
+    {223, AMBI_COMPILE_FAILED}, /* or shall not be translated (CUDA_DISABLE_PTX_JIT)    */
     {801, AMBI_UNSUPPORTED},    /* the device or driver does not do that                   */
     {4, AMBI_DEVICE_LOST},      /* the driver is shutting down                             */
     {214, AMBI_DEVICE_LOST},    /* uncorrectable memory error                              */
-    {226, AMBI_DEVICE_LOST},    /* link error                                              */
+    {220, AMBI_DEVICE_LOST},    /* uncorrectable error of a link                           */
+    {226, AMBI_DEVICE_LOST},    /* the same, contained                                     */
     {700, AMBI_DEVICE_LOST},    /* illegal address: the context is gone                    */
     {701, AMBI_UNSUPPORTED},    /* out of registers or shared memory                       */
     {702, AMBI_TIMEOUT},        /* the display's watchdog                                  */
     {708, AMBI_DEVICE_LOST},    {709, AMBI_DEVICE_LOST}, {710, AMBI_DEVICE_LOST}, {714, AMBI_DEVICE_LOST},
     {715, AMBI_DEVICE_LOST},    {716, AMBI_DEVICE_LOST}, {717, AMBI_DEVICE_LOST}, {718, AMBI_DEVICE_LOST},
-    {719, AMBI_DEVICE_LOST}, /* a launch failed: the context is gone                     */
+    {719, AMBI_DEVICE_LOST}, /* a launch failed: the context is gone                    */
+    {721, AMBI_DEVICE_LOST}, /* tensor memory was not given back                        */
+    {810, AMBI_DEVICE_LOST}, /* the multi-process server ended this client              */
+    {911, AMBI_DEVICE_LOST}, /* an error of a device that is none of CUDA's             */
     {999, AMBI_DEVICE_LOST},
 };
 

@@ -74,22 +74,24 @@ static entry *keep(cuda_device *d, entry *made) {
   return first ? first : made;
 }
 
-static void make_key(const cuda_device *d, const sha256 *source, bool hopper, int version, unsigned char key[32]) {
+static void make_key(const cuda_device *d, const sha256 *source, int arch, bool hopper, int version,
+                     unsigned char key[32]) {
   char with[300];
   sha256 s = *source;
-  compile_key(d, hopper, version, with, sizeof with);
+  compile_key(d, arch, hopper, version, with, sizeof with);
   sha256_add(&s, with, strlen(with) + 1);
   sha256_end(&s, key);
 }
 
-/* Without a compiler, what any version of it has made will do. */
+/* Without a compiler, what any version of it has made will do: for this GPU, or PTX for an older one. */
 static bool find_kept(const cuda_device *d, const entry *e, const sha256 *source, bool hopper, image *out) {
   unsigned char key[32];
   if (d->api.handle[LIB_COMPILER]) return disk_read(d->cache_dir, e->key, out);
-  for (int version = 13009; version >= 12000; version -= version % 1000 ? 1 : 991) { /* 13.9 to 13.0, 12.9 to 12.0 */
-    make_key(d, source, hopper, version, key);
-    if (disk_read(d->cache_dir, key, out)) return true;
-  }
+  for (int arch = d->arch; arch >= OLDEST_ARCH && (arch == d->arch || !hopper); arch--)
+    for (int version = 14009; version >= 12000; version -= version % 1000 ? 1 : 991) { /* 14.9 to 14.0, 13.9 .. */
+      make_key(d, source, arch, hopper, version, key);
+      if (disk_read(d->cache_dir, key, out)) return true;
+    }
   return false;
 }
 
@@ -115,8 +117,8 @@ static ambi_status load(cuda_device *d, entry *e, const sha256 *source, bool hop
     if (!is_stale(error)) return refused(d, error);
   }
   if (d->notify && d->api.handle[LIB_COMPILER])
-    d->notify(d->notify_context, *d->cache_dir ? "compiling kernels for this GPU; they are kept for the next time"
-                                               : "compiling kernels for this GPU");
+    d->notify(d->notify_context, d->keeps ? "compiling kernels for this GPU; they are kept for the next time"
+                                          : "compiling kernels for this GPU");
   TRY(compile_text(d, e->module.source, hopper, &code));
   int error = d->api.cuModuleLoadData(&e->module.handle, code.bytes);
   if (error == 0) disk_write(d->cache_dir, e->key, &code);
@@ -129,7 +131,7 @@ ambi_status module_get(cuda_device *d, char *source, bool hopper, const cuda_mod
   sha256 begun;
   sha256_begin(&begun);
   sha256_add(&begun, source, strlen(source));
-  make_key(d, &begun, hopper, compiler_version(d), key);
+  make_key(d, &begun, compile_target(d), hopper, compiler_version(d), key);
   entry *e = find(d->modules, key);
   if (e) {
     free(source);

@@ -5,9 +5,7 @@
 
 #include "backends/cuda/cuda.h"
 
-/* The newest architecture the compiler knows that this GPU can run; an older one is given as PTX, which the driver
- * translates. */
-static int target_arch(const cuda_device *d) {
+int compile_target(const cuda_device *d) {
   int count = 0, archs[64], best = 0;
   if (!d->api.handle[LIB_COMPILER]) return d->arch;
   if (d->api.nvrtcGetNumSupportedArchs(&count) || count <= 0 || count > 64) return d->arch;
@@ -20,8 +18,7 @@ static int target_arch(const cuda_device *d) {
 static const char *const options[] = {"--std=c++17", "-default-device", "--diag-suppress=177"};
 enum { OPTIONS = sizeof options / sizeof *options };
 
-static void arch_option(const cuda_device *d, bool hopper, char *out, size_t n) {
-  int arch = target_arch(d);
+static void arch_option(const cuda_device *d, int arch, bool hopper, char *out, size_t n) {
   snprintf(out, n, "--gpu-architecture=%s_%d%s", arch == d->arch ? "sm" : "compute", arch, hopper ? "a" : "");
 }
 
@@ -33,13 +30,13 @@ int compiler_version(const cuda_device *d) {
 
 bool compile_hopper(const cuda_device *d) { /* without a compiler: as it was when the kernels were kept */
   const int version = compiler_version(d);
-  return d->arch == 90 && target_arch(d) == 90 && (version == 0 || version >= 12000);
+  return d->arch == 90 && compile_target(d) == 90 && (version == 0 || version >= 12000);
 }
 
-void compile_key(const cuda_device *d, bool hopper, int version, char *out, size_t n) {
-  char arch[64];
-  arch_option(d, hopper, arch, sizeof arch);
-  int used = snprintf(out, n, "ambi %d, nvrtc %d.%d, %s", AMBI_VERSION, version / 1000, version % 1000, arch);
+void compile_key(const cuda_device *d, int arch, bool hopper, int version, char *out, size_t n) {
+  char target[64];
+  arch_option(d, arch, hopper, target, sizeof target);
+  int used = snprintf(out, n, "ambi %d, nvrtc %d.%d, %s", AMBI_VERSION, version / 1000, version % 1000, target);
   for (int i = 0; i < OPTIONS; i++) used += snprintf(out + used, n - (size_t)used, " %s", options[i]);
 }
 
@@ -73,7 +70,7 @@ ambi_status compile_text(const cuda_device *d, const char *source, bool hopper, 
   if (!d->api.handle[LIB_COMPILER]) return fail(AMBI_COMPILE_FAILED, "cuda: %s", d->api.found[LIB_COMPILER]);
   char arch[64];
   const char *all[OPTIONS + 1] = {arch};
-  arch_option(d, hopper, arch, sizeof arch);
+  arch_option(d, compile_target(d), hopper, arch, sizeof arch);
   memcpy(all + 1, options, sizeof options);
   void *program = NULL;
   if (d->api.nvrtcCreateProgram(&program, source, "ambi.cu", 0, NULL, NULL))

@@ -9,6 +9,8 @@
 #define AMBI_CUDA_H
 #include "backends/cuda/api.h"
 
+enum { OLDEST_ARCH = 80 }; /* conversions of bf16, asynchronous copies */
+
 typedef struct module_cache module_cache;
 typedef enum {
   SPECIAL_LARGE,
@@ -27,6 +29,7 @@ typedef struct {
   int64_t shared_bytes; /* the most one block may have */
   uint64_t l2_bytes;
   char isa[16], features[1200], cache_dir[512];
+  bool keeps; /* cache_dir can be written */
   specialising special;
   void *blas; /* a cuBLASLt handle, or NULL */
   module_cache *modules;
@@ -171,11 +174,16 @@ typedef struct {
 ambi_status compile_text(const cuda_device *d, const char *source, bool hopper, image *out);
 /* Whether GPU and compiler have wgmma: cuda_plan's hopper may be set. */
 bool compile_hopper(const cuda_device *d);
-/* What else the machine code depends on: the target, and a version of the compiler. */
-void compile_key(const cuda_device *d, bool hopper, int version, char *out, size_t n);
+/* What else the machine code depends on: the target (what compile_target says), and a version of the compiler. */
+void compile_key(const cuda_device *d, int arch, bool hopper, int version, char *out, size_t n);
+/* The newest architecture the compiler knows that this GPU can run; an older one than its own is given as PTX, which
+ * the driver translates. Without a compiler: the GPU's own. */
+int compile_target(const cuda_device *d);
 int compiler_version(const cuda_device *d); /* 1000 major + minor; 0: there is none */
 
-/* Disk: false when there is no such file, or it is not what was written. */
+/* Disk: makes the folder; whether it can be written. */
+bool disk_prepare(const char *dir);
+/* False when there is no such file, or it is not what was written. */
 bool disk_read(const char *dir, const unsigned char key[32], image *out);
 void disk_write(const char *dir, const unsigned char key[32], const image *in);
 /* Deletes what was of no use for longest until `most` bytes are left, and drafts of processes that were killed. */

@@ -15,7 +15,6 @@ enum { /* the driver's numbers */
        ATTRIBUTE_SHARED_BYTES = 97,
        STREAM_NON_BLOCKING = 1
 };
-enum { OLDEST_ARCH = 80 }; /* conversions of bf16, asynchronous copies */
 
 /* ---- context ---- */
 ambi_status cuda_enter(const cuda_device *d) {
@@ -78,9 +77,10 @@ static void describe(cuda_device *d) {
                        d->multiprocessors, driver / 1000, driver % 1000 / 10);
   if (d->api.handle[LIB_COMPILER])
     used += (size_t)snprintf(d->features + used, sizeof d->features - used, "%d.%d, ", major, minor);
-  snprintf(d->features + used, sizeof d->features - used, "%s\n  cuBLASLt: %s\n  kernels kept in: %s",
+  snprintf(d->features + used, sizeof d->features - used, "%s\n  cuBLASLt: %s\n  kernels kept in: %s%s",
            d->api.found[LIB_COMPILER], d->api.found[LIB_BLAS],
-           *d->cache_dir ? d->cache_dir : "nowhere (no folder for them)");
+           *d->cache_dir ? d->cache_dir : "nowhere (no folder for them)",
+           *d->cache_dir && !d->keeps ? ", which cannot be written: new ones are not kept" : "");
 }
 
 /* The caller's folder, else the user's: $XDG_CACHE_HOME/ambi or ~/.cache/ambi. A name that is too long is none. */
@@ -127,6 +127,7 @@ static ambi_status open_device(ambi_device *dev, cuda_device *d, const char *whi
   TRY(find_context(dev, d, o->native, *which));
   TRY(read_attributes(d));
   TRY(choose_cache(d, o->cache_dir));
+  d->keeps = disk_prepare(d->cache_dir);
   d->notify = o->notify;
   d->notify_context = o->notify_context;
   INSIDE(d, d->api.cuStreamCreate(&d->stream, STREAM_NON_BLOCKING), "making a stream");

@@ -94,6 +94,12 @@ static void make_folder(const char *dir) {
   mkdir(path, 0700);
 }
 
+bool disk_prepare(const char *dir) {
+  if (!*dir) return false;
+  make_folder(dir);
+  return access(dir, W_OK) == 0;
+}
+
 /* ---- tidying up ---- */
 typedef struct {
   char name[NAME + 8]; /* of a kernel, or that and .XXXXXX while it is written */
