@@ -1,6 +1,6 @@
 /* test_cuda_blas.c -- what ambi tells cuBLASLt: matrices dense along either axis, padded or not, with and without a
- * bias, added to or not, with db in the epilogue of dW; and what it keeps from it. cuBLASLt is a stand-in
- * (fakecuda/blas.c).
+ * bias, added to or not, with db in the epilogue of dW, wherever the workspace lies; and what it keeps from it.
+ * cuBLASLt is a stand-in (fakecuda/blas.c).
  *
  * Values are small whole numbers, so that every sum is exact. */
 #include <dlfcn.h>
@@ -11,6 +11,7 @@
 enum { X = AMBI_LINEAR_X, W = AMBI_LINEAR_W, B = AMBI_LINEAR_B, Y = AMBI_LINEAR_Y };
 enum { DX = AMBI_GRAD(X), DW = AMBI_GRAD(W), DB = AMBI_GRAD(B), DY = AMBI_GRAD(Y) };
 enum { ROOM = 1024, NOTHING = 99 }; /* floats of every slot; what they hold where nothing was written */
+enum { WORK_ROOM = 1 << 16 };       /* bytes */
 
 typedef enum { DENSE, PADDED, COLUMNS, PADDED_COLUMNS, SPREAD, LAYOUTS } layout; /* SPREAD: dense along no axis */
 
@@ -42,7 +43,7 @@ static bool open_all(const char *isa) {
   *(void **)&blas_refuse_sums = dlsym(blas, "fakeblas_refuse_sums");
   *(void **)&blas_live = dlsym(blas, "fakeblas_live");
   bool ok = CHECK_OK(ambi_device_open("cuda", &(ambi_device_options){.cache_dir = "", .max_isa = isa}, &dev)) &&
-            CHECK_OK(ambi_stream_create(dev, NULL, &stream)) && CHECK_OK(ambi_alloc(dev, 1 << 20, &workspace));
+            CHECK_OK(ambi_stream_create(dev, NULL, &stream)) && CHECK_OK(ambi_alloc(dev, WORK_ROOM, &workspace));
   for (int s = 0; s < AMBI_SLOTS && ok; s++) ok = CHECK_OK(ambi_alloc(dev, ROOM * sizeof(float), &memory[s]));
   return ok;
 }
@@ -66,6 +67,7 @@ typedef struct {
   bool adds_db;
   int64_t skew_db, stride_db; /* of DB alone; stride 0: dense */
   bool epilogue;              /* db is to come from there */
+  uint64_t late;              /* bytes that the workspace begins after a multiple of 256 */
 } trial;
 
 static float value(int slot, int64_t i, int64_t j) { return (float)((slot * 5 + i * 7 + j * 3) % 5 - 2); }
@@ -141,6 +143,25 @@ static void compare(const trial *t, int slot, const ambi_tensor *c) {
         ROOM - 8 - untouched);
 }
 
+/* ---- the workspace ---- */
+static ambi_buf place_workspace(const trial *t) {
+  static unsigned char data[WORK_ROOM];
+  memset(data, NOTHING, sizeof data);
+  CHECK_OK(ambi_upload(stream, workspace, data, sizeof data));
+  CHECK_OK(ambi_stream_wait(stream));
+  return (ambi_buf){workspace.data, workspace.offset + t->late};
+}
+
+static void compare_workspace(const trial *t, uint64_t bytes) {
+  static unsigned char data[WORK_ROOM];
+  int strays = 0;
+  CHECK_OK(ambi_download(stream, data, workspace, sizeof data));
+  CHECK_OK(ambi_stream_wait(stream));
+  for (uint64_t i = 0; i < sizeof data; i++) strays += (i < t->late || i >= t->late + bytes) && data[i] != NOTHING;
+  CHECK(strays == 0, "slot %d: %d bytes beside a workspace of %d at %d were written", t->c, strays, (int)bytes,
+        (int)t->late);
+}
+
 static void run(const trial *t, bool by_blas) {
   ambi_op op = op_of(t);
   ambi_plan *plan = NULL;
@@ -154,7 +175,7 @@ static void run(const trial *t, bool by_blas) {
     if (x.dtype != AMBI_NONE) fill(t, s, &x, (info.reads & AMBI_BIT(s)) || (s == DB ? t->adds_db : t->adds));
   }
   int before = blas_calls(), sums = blas_sums();
-  CHECK_OK(ambi_run(plan, stream, slots, AMBI_SLOTS, workspace));
+  CHECK_OK(ambi_run(plan, stream, slots, AMBI_SLOTS, place_workspace(t)));
   CHECK(blas_calls() - before == by_blas, "slot %d, layouts %d %d %d: %d calls of cuBLASLt instead of %d", t->c, t->a,
         t->b, t->to, blas_calls() - before, by_blas);
   CHECK(blas_sums() - sums == t->epilogue, "layouts %d %d %d: db %s", t->a, t->b, t->to,
@@ -162,6 +183,7 @@ static void run(const trial *t, bool by_blas) {
   ambi_tensor c = ambi_plan_tensor(plan, t->c), db = ambi_plan_tensor(plan, DB);
   compare(t, t->c, &c);
   if (t->db) compare(t, DB, &db);
+  compare_workspace(t, info.workspace);
   ambi_plan_destroy(plan);
 }
 
@@ -192,6 +214,16 @@ static void test_misaligned(void) {
     for (int i = 0; i < 3; i++) {
       trial t = {.M = 5, .N = 6, .K = 7, .c = (const int[]){Y, DX, DW}[i], .skew = skew};
       run(&t, skew % 4 == 0);
+    }
+}
+
+/* Workspaces are multiples of 64, cuBLASLt's of 256. */
+static void test_workspaces(bool epilogue) {
+  for (uint64_t late = 0; late < 256; late += 64)
+    for (int i = 0; i < 3; i++) {
+      trial t = {.M = 5, .N = 6, .K = 7, .c = (const int[]){Y, DX, DW}[i], .late = late};
+      t.db = t.c == DW, t.epilogue = t.db && epilogue;
+      run(&t, true);
     }
 }
 
@@ -251,10 +283,12 @@ int main(void) {
       test_sizes((const int[]){Y, DX, DW}[i]);
     }
     test_misaligned();
+    test_workspaces(false);
     test_db_small();
     close_all();
   }
   if (open_all("special")) {
+    test_workspaces(true);
     test_db_layouts();
     test_db_alone();
     test_db_name(true);

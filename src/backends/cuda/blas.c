@@ -34,6 +34,7 @@ enum { /* cuBLASLt's numbers */
        REDUCE_IN_COMPUTE_TYPE = 2,
 };
 enum { ALIGNMENT = 16, DESC_WORDS = 64 };
+enum { WORK_GIVEN = 64, WORK_WANTED = 256 }; /* how a workspace is aligned: a caller's, cuBLASLt's */
 
 /* What the heuristic answers. */
 typedef struct {
@@ -189,7 +190,9 @@ void blas_free(const cuda_device *d, blas_product *b) {
   free(b);
 }
 
-uint64_t blas_workspace(const blas_product *b) { return b->choice.workspace; }
+uint64_t blas_workspace(const blas_product *b) {
+  return b->choice.workspace ? b->choice.workspace + WORK_WANTED - WORK_GIVEN : 0;
+}
 
 /* ---- run ---- */
 static uint64_t vector_of(const blas_product *b, const cuda_operands *at) {
@@ -209,6 +212,7 @@ static ambi_status check(int error) {
               "cuda: cublasLtMatmul failed with status %d", error);
 }
 
+static uint64_t aligned_work(uint64_t at) { return (at + WORK_WANTED - 1) / WORK_WANTED * WORK_WANTED; }
 static void *pointer(uint64_t at) { return (void *)(uintptr_t)at; /* NOLINT(performance-no-int-to-ptr) */ }
 
 ambi_status blas_run(const cuda_device *d, const blas_product *b, const cuda_operands *at, bool accumulate,
@@ -223,5 +227,5 @@ ambi_status blas_run(const cuda_device *d, const blas_product *b, const cuda_ope
   return check(d->api.cublasLtMatmul(d->blas, desc, one, pointer(b->swapped ? at->b : at->a), b->layout[0],
                                      pointer(b->swapped ? at->a : at->b), b->layout[1], accumulate ? one : none,
                                      pointer(at->c), b->layout[2], pointer(at->c), b->layout[2], b->choice.algorithm,
-                                     pointer(at->work), b->choice.workspace, stream));
+                                     pointer(aligned_work(at->work)), b->choice.workspace, stream));
 }
