@@ -32,6 +32,7 @@ static ambi_stream *stream;
 static ambi_buf memory[AMBI_SLOTS], workspace;
 static int (*blas_calls)(void), (*blas_sums)(void), (*blas_live)(void);
 static void (*blas_refuse_sums)(bool yes);
+static void (*blas_fail)(const char *function, int status);
 
 /* isa: "special" for the epilogue at every size, "" where it pays only */
 static bool open_all(const char *isa) {
@@ -41,6 +42,7 @@ static bool open_all(const char *isa) {
   *(void **)&blas_calls = dlsym(blas, "fakeblas_calls");
   *(void **)&blas_sums = dlsym(blas, "fakeblas_sums");
   *(void **)&blas_refuse_sums = dlsym(blas, "fakeblas_refuse_sums");
+  *(void **)&blas_fail = dlsym(blas, "fakeblas_fail");
   *(void **)&blas_live = dlsym(blas, "fakeblas_live");
   bool ok = CHECK_OK(ambi_device_open("cuda", &(ambi_device_options){.cache_dir = "", .max_isa = isa}, &dev)) &&
             CHECK_OK(ambi_stream_create(dev, NULL, &stream)) && CHECK_OK(ambi_alloc(dev, WORK_ROOM, &workspace));
@@ -255,7 +257,9 @@ static void test_db_alone(void) {
     run(&t, skew % 4 == 0);
   }
   blas_refuse_sums(true);
+  CHECK_STATUS(ambi_run(NULL, stream, NULL, 0, workspace), AMBI_INVALID, "plan is NULL");
   run(&usual, true);
+  CHECK(strstr(ambi_error(), "plan is NULL"), "a plan that works has left a sentence: %s", ambi_error());
   blas_refuse_sums(false);
 }
 
@@ -276,6 +280,31 @@ static void test_db_small(void) {
   test_db_name(false);
 }
 
+/* ---- errors ---- */
+/* The first call that fails is the one that is named; a lost context is said as the driver's errors say it. */
+static void test_errors(void) {
+  enum { ALLOC_FAILED = 3, INVALID_VALUE = 7, EXECUTION_FAILED = 13 };
+  static const char product[] = "a product of 5 x 6 x 7";
+  ambi_op op = op_of(&(trial){.M = 5, .N = 6, .K = 7, .c = Y, .bias = true});
+  ambi_plan *plan = NULL;
+  if (!CHECK_OK(ambi_plan_create(dev, &op, &plan))) return;
+  blas_fail("cublasLtMatmul", EXECUTION_FAILED);
+  CHECK_STATUS(ambi_run(plan, stream, memory, AMBI_SLOTS, workspace), AMBI_DEVICE_LOST, product,
+               "cublasLtMatmul failed with status 13", "lost", "open it again");
+  blas_fail("cublasLtMatmul", INVALID_VALUE);
+  CHECK_STATUS(ambi_run(plan, stream, memory, AMBI_SLOTS, workspace), AMBI_INVALID, product, "status 7");
+  CHECK(!strstr(ambi_error(), "lost"), "a context that is not lost: %s", ambi_error());
+  blas_fail("cublasLtMatmulDescInit_internal", ALLOC_FAILED);
+  CHECK_STATUS(ambi_run(plan, stream, memory, AMBI_SLOTS, workspace), AMBI_NO_MEMORY, product,
+               "cublasLtMatmulDescInit_internal failed with status 3");
+  blas_fail("cublasLtMatmulDescSetAttribute", EXECUTION_FAILED);
+  CHECK_STATUS(ambi_run(plan, stream, memory, AMBI_SLOTS, workspace), AMBI_DEVICE_LOST,
+               "cublasLtMatmulDescSetAttribute failed with status 13", "open it again");
+  blas_fail(NULL, 0);
+  CHECK_OK(ambi_run(plan, stream, memory, AMBI_SLOTS, workspace));
+  ambi_plan_destroy(plan);
+}
+
 int main(void) {
   if (open_all("")) {
     for (int i = 0; i < 3; i++) {
@@ -285,6 +314,7 @@ int main(void) {
     test_misaligned();
     test_workspaces(false);
     test_db_small();
+    test_errors();
     close_all();
   }
   if (open_all("special")) {
