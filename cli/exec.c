@@ -9,7 +9,7 @@
 #include "print.h"
 #include "values.h"
 
-enum { GUARD = 256 };
+enum { GUARD = 256, WORKSPACE_ALIGNMENT = 64 };
 
 int target_open(const char *device, const char *isa, int threads, target *t) {
   memset(t, 0, sizeof *t);
@@ -151,6 +151,15 @@ static int give_up(session *x, ambi_status s, const char *why) {
   return -1;
 }
 
+/* Where slots begin at odd addresses, it is no better aligned than a caller's has to be. */
+static void make_workspace(session *x, size_t bytes) {
+  block *w = &x->blocks[AMBI_SLOTS];
+  w->origin = GUARD + (x->e->skew ? WORKSPACE_ALIGNMENT : 0);
+  block_new(w, w->origin + bytes + GUARD, 1);
+  memset(w->before + w->origin, 0xff, bytes); /* NaN: nothing may be read before it is written */
+  memset(w->owned + w->origin, 1, bytes);
+}
+
 static int plan_op(session *x) {
   exec *e = x->e;
   ambi_plan_info info;
@@ -169,11 +178,7 @@ static int plan_op(session *x) {
              slot_name(&e->op, i, name, sizeof name));
     return give_up(x, AMBI_INVALID, why);
   }
-  block_new(&x->blocks[AMBI_SLOTS], (size_t)info.workspace + 2 * GUARD, 1);
-  block *w = &x->blocks[AMBI_SLOTS];
-  w->origin = GUARD;
-  memset(w->before + GUARD, 0xff, (size_t)info.workspace); /* NaN: nothing may be read before it is written */
-  memset(w->owned + GUARD, 1, (size_t)info.workspace);
+  make_workspace(x, (size_t)info.workspace);
   return 0;
 }
 

@@ -24,7 +24,8 @@ typedef struct {
   const double *in[AMBI_SLOTS]; /* row-major values of every slot that is read or accumulated into       */
   int8_t share[AMBI_SLOTS];     /* 0: own memory; 1 + s: lies in the memory of slot s ..                  */
   uint64_t offset[AMBI_SLOTS];  /* .. that many bytes behind its element 0                                */
-  int skew;                     /* elements between a 256-byte boundary and element 0: odd alignments     */
+  int skew;                     /* elements between a 256-byte boundary and element 0: odd alignments;    */
+                                /* other than 0, the workspace begins 64 bytes behind such a boundary     */
   /* what came of it */
   ambi_status status;
   char error[400];  /* when status is not AMBI_OK                                                         */

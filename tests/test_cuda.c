@@ -244,6 +244,38 @@ static void test_shared_text(void) {
   rig_close(&r);
 }
 
+static int count(const char *text, const char *word) {
+  int n = 0;
+  while ((text = strstr(text, word))) text += strlen(word), n++;
+  return n;
+}
+
+static void check_texts(ambi_device *dev, const ambi_op *op, const char *kernel) {
+  ambi_plan *plan = NULL;
+  if (!CHECK_OK(ambi_plan_create(dev, op, &plan))) return;
+  const char *text = ambi_plan_source(plan);
+  const int own = count(text, kernel), products = count(text, " gemm("), preludes = count(text, "#define NUMBERS ");
+  CHECK(own == 1 && products == 1 && preludes == 2, "%s is there %d times, gemm %d times, in %d texts", kernel, own,
+        products, preludes);
+  ambi_plan_destroy(plan);
+}
+
+/* Matrix products have a text of their own, which a plan's source has beside the op's, once for all products. */
+static void test_all_texts(void) {
+  ambi_device *dev;
+  ambi_op linear = {.kind = AMBI_LINEAR, .pass = AMBI_BACKWARD}, loss = {.kind = AMBI_LINEAR_CROSS_ENTROPY};
+  linear.t[AMBI_LINEAR_X] = loss.t[AMBI_LINEAR_CE_X] = ambi_dense(AMBI_F32, 2, (int64_t[]){4, 8});
+  linear.t[AMBI_LINEAR_W] = loss.t[AMBI_LINEAR_CE_W] = ambi_dense(AMBI_F32, 2, (int64_t[]){6, 8});
+  linear.t[AMBI_LINEAR_B] = ambi_dense(AMBI_F32, 1, (int64_t[]){6});
+  loss.t[AMBI_LINEAR_CE_TARGET] = ambi_dense(AMBI_I64, 1, (int64_t[]){4});
+  if (!CHECK_OK(open_cuda(&dev))) return;
+  check_texts(dev, &linear, "KERNEL(linear_db,");
+  check_texts(dev, &loss, "KERNEL(lce_loss,");
+  loss.pass = AMBI_BACKWARD;
+  check_texts(dev, &loss, "KERNEL(lce_dlogits,");
+  ambi_device_close(dev);
+}
+
 static void test_old_gpu(void) {
   ambi_device *dev;
   setenv("FAKECUDA_CAPABILITY", "75", 1);
@@ -315,6 +347,7 @@ int main(void) {
   test_faults();
   test_compile_failure();
   test_shared_text();
+  test_all_texts();
   test_old_gpu();
   test_little_shared_memory();
   test_graph();

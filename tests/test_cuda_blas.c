@@ -1,6 +1,6 @@
 /* test_cuda_blas.c -- what ambi tells cuBLASLt: matrices dense along either axis, padded or not, with and without a
- * bias, added to or not, with db in the epilogue of dW; and what it keeps from it. cuBLASLt is a stand-in
- * (fakecuda/blas.c).
+ * bias, added to or not, with db in the epilogue of dW, wherever the workspace lies; and what it keeps from it.
+ * cuBLASLt is a stand-in (fakecuda/blas.c).
  *
  * Values are small whole numbers, so that every sum is exact. */
 #include <dlfcn.h>
@@ -11,6 +11,7 @@
 enum { X = AMBI_LINEAR_X, W = AMBI_LINEAR_W, B = AMBI_LINEAR_B, Y = AMBI_LINEAR_Y };
 enum { DX = AMBI_GRAD(X), DW = AMBI_GRAD(W), DB = AMBI_GRAD(B), DY = AMBI_GRAD(Y) };
 enum { ROOM = 1024, NOTHING = 99 }; /* floats of every slot; what they hold where nothing was written */
+enum { WORK_ROOM = 1 << 16 };       /* bytes */
 
 typedef enum { DENSE, PADDED, COLUMNS, PADDED_COLUMNS, SPREAD, LAYOUTS } layout; /* SPREAD: dense along no axis */
 
@@ -31,6 +32,7 @@ static ambi_stream *stream;
 static ambi_buf memory[AMBI_SLOTS], workspace;
 static int (*blas_calls)(void), (*blas_sums)(void), (*blas_live)(void);
 static void (*blas_refuse_sums)(bool yes);
+static void (*blas_fail)(const char *function, int status);
 
 /* isa: "special" for the epilogue at every size, "" where it pays only */
 static bool open_all(const char *isa) {
@@ -40,9 +42,10 @@ static bool open_all(const char *isa) {
   *(void **)&blas_calls = dlsym(blas, "fakeblas_calls");
   *(void **)&blas_sums = dlsym(blas, "fakeblas_sums");
   *(void **)&blas_refuse_sums = dlsym(blas, "fakeblas_refuse_sums");
+  *(void **)&blas_fail = dlsym(blas, "fakeblas_fail");
   *(void **)&blas_live = dlsym(blas, "fakeblas_live");
   bool ok = CHECK_OK(ambi_device_open("cuda", &(ambi_device_options){.cache_dir = "", .max_isa = isa}, &dev)) &&
-            CHECK_OK(ambi_stream_create(dev, NULL, &stream)) && CHECK_OK(ambi_alloc(dev, 1 << 20, &workspace));
+            CHECK_OK(ambi_stream_create(dev, NULL, &stream)) && CHECK_OK(ambi_alloc(dev, WORK_ROOM, &workspace));
   for (int s = 0; s < AMBI_SLOTS && ok; s++) ok = CHECK_OK(ambi_alloc(dev, ROOM * sizeof(float), &memory[s]));
   return ok;
 }
@@ -66,6 +69,7 @@ typedef struct {
   bool adds_db;
   int64_t skew_db, stride_db; /* of DB alone; stride 0: dense */
   bool epilogue;              /* db is to come from there */
+  uint64_t late;              /* bytes that the workspace begins after a multiple of 256 */
 } trial;
 
 static float value(int slot, int64_t i, int64_t j) { return (float)((slot * 5 + i * 7 + j * 3) % 5 - 2); }
@@ -141,6 +145,25 @@ static void compare(const trial *t, int slot, const ambi_tensor *c) {
         ROOM - 8 - untouched);
 }
 
+/* ---- the workspace ---- */
+static ambi_buf place_workspace(const trial *t) {
+  static unsigned char data[WORK_ROOM];
+  memset(data, NOTHING, sizeof data);
+  CHECK_OK(ambi_upload(stream, workspace, data, sizeof data));
+  CHECK_OK(ambi_stream_wait(stream));
+  return (ambi_buf){workspace.data, workspace.offset + t->late};
+}
+
+static void compare_workspace(const trial *t, uint64_t bytes) {
+  static unsigned char data[WORK_ROOM];
+  int strays = 0;
+  CHECK_OK(ambi_download(stream, data, workspace, sizeof data));
+  CHECK_OK(ambi_stream_wait(stream));
+  for (uint64_t i = 0; i < sizeof data; i++) strays += (i < t->late || i >= t->late + bytes) && data[i] != NOTHING;
+  CHECK(strays == 0, "slot %d: %d bytes beside a workspace of %d at %d were written", t->c, strays, (int)bytes,
+        (int)t->late);
+}
+
 static void run(const trial *t, bool by_blas) {
   ambi_op op = op_of(t);
   ambi_plan *plan = NULL;
@@ -154,7 +177,7 @@ static void run(const trial *t, bool by_blas) {
     if (x.dtype != AMBI_NONE) fill(t, s, &x, (info.reads & AMBI_BIT(s)) || (s == DB ? t->adds_db : t->adds));
   }
   int before = blas_calls(), sums = blas_sums();
-  CHECK_OK(ambi_run(plan, stream, slots, AMBI_SLOTS, workspace));
+  CHECK_OK(ambi_run(plan, stream, slots, AMBI_SLOTS, place_workspace(t)));
   CHECK(blas_calls() - before == by_blas, "slot %d, layouts %d %d %d: %d calls of cuBLASLt instead of %d", t->c, t->a,
         t->b, t->to, blas_calls() - before, by_blas);
   CHECK(blas_sums() - sums == t->epilogue, "layouts %d %d %d: db %s", t->a, t->b, t->to,
@@ -162,6 +185,7 @@ static void run(const trial *t, bool by_blas) {
   ambi_tensor c = ambi_plan_tensor(plan, t->c), db = ambi_plan_tensor(plan, DB);
   compare(t, t->c, &c);
   if (t->db) compare(t, DB, &db);
+  compare_workspace(t, info.workspace);
   ambi_plan_destroy(plan);
 }
 
@@ -195,6 +219,16 @@ static void test_misaligned(void) {
     }
 }
 
+/* Workspaces are multiples of 64, cuBLASLt's of 256. */
+static void test_workspaces(bool epilogue) {
+  for (uint64_t late = 0; late < 256; late += 64)
+    for (int i = 0; i < 3; i++) {
+      trial t = {.M = 5, .N = 6, .K = 7, .c = (const int[]){Y, DX, DW}[i], .late = late};
+      t.db = t.c == DW, t.epilogue = t.db && epilogue;
+      run(&t, true);
+    }
+}
+
 /* ---- db in the epilogue of dW ---- */
 /* In every layout of dy, x and dW that cuBLASLt takes: as A's sums or as B's. */
 static void test_db_layouts(void) {
@@ -223,7 +257,9 @@ static void test_db_alone(void) {
     run(&t, skew % 4 == 0);
   }
   blas_refuse_sums(true);
+  CHECK_STATUS(ambi_run(NULL, stream, NULL, 0, workspace), AMBI_INVALID, "plan is NULL");
   run(&usual, true);
+  CHECK(strstr(ambi_error(), "plan is NULL"), "a plan that works has left a sentence: %s", ambi_error());
   blas_refuse_sums(false);
 }
 
@@ -244,6 +280,31 @@ static void test_db_small(void) {
   test_db_name(false);
 }
 
+/* ---- errors ---- */
+/* The first call that fails is the one that is named; a lost context is said as the driver's errors say it. */
+static void test_errors(void) {
+  enum { ALLOC_FAILED = 3, INVALID_VALUE = 7, EXECUTION_FAILED = 13 };
+  static const char product[] = "a product of 5 x 6 x 7";
+  ambi_op op = op_of(&(trial){.M = 5, .N = 6, .K = 7, .c = Y, .bias = true});
+  ambi_plan *plan = NULL;
+  if (!CHECK_OK(ambi_plan_create(dev, &op, &plan))) return;
+  blas_fail("cublasLtMatmul", EXECUTION_FAILED);
+  CHECK_STATUS(ambi_run(plan, stream, memory, AMBI_SLOTS, workspace), AMBI_DEVICE_LOST, product,
+               "cublasLtMatmul failed with status 13", "lost", "open it again");
+  blas_fail("cublasLtMatmul", INVALID_VALUE);
+  CHECK_STATUS(ambi_run(plan, stream, memory, AMBI_SLOTS, workspace), AMBI_INVALID, product, "status 7");
+  CHECK(!strstr(ambi_error(), "lost"), "a context that is not lost: %s", ambi_error());
+  blas_fail("cublasLtMatmulDescInit_internal", ALLOC_FAILED);
+  CHECK_STATUS(ambi_run(plan, stream, memory, AMBI_SLOTS, workspace), AMBI_NO_MEMORY, product,
+               "cublasLtMatmulDescInit_internal failed with status 3");
+  blas_fail("cublasLtMatmulDescSetAttribute", EXECUTION_FAILED);
+  CHECK_STATUS(ambi_run(plan, stream, memory, AMBI_SLOTS, workspace), AMBI_DEVICE_LOST,
+               "cublasLtMatmulDescSetAttribute failed with status 13", "open it again");
+  blas_fail(NULL, 0);
+  CHECK_OK(ambi_run(plan, stream, memory, AMBI_SLOTS, workspace));
+  ambi_plan_destroy(plan);
+}
+
 int main(void) {
   if (open_all("")) {
     for (int i = 0; i < 3; i++) {
@@ -251,10 +312,13 @@ int main(void) {
       test_sizes((const int[]){Y, DX, DW}[i]);
     }
     test_misaligned();
+    test_workspaces(false);
     test_db_small();
+    test_errors();
     close_all();
   }
   if (open_all("special")) {
+    test_workspaces(true);
     test_db_layouts();
     test_db_alone();
     test_db_name(true);

@@ -268,7 +268,7 @@ AMBI_API ambi_status ambi_plan_create(ambi_device *dev, const ambi_op *op, ambi_
 AMBI_API void ambi_plan_destroy(ambi_plan *p);
 AMBI_API ambi_status ambi_plan_get_info(const ambi_plan *p, ambi_plan_info *info);
 AMBI_API ambi_tensor ambi_plan_tensor(const ambi_plan *p, int slot); /* as described or inferred; zero: not used */
-AMBI_API const char *ambi_plan_source(const ambi_plan *p);          /* the CUDA or WGSL text, or NULL          */
+AMBI_API const char *ambi_plan_source(const ambi_plan *p);          /* all its CUDA or WGSL text, or NULL      */
 /* stream NULL: the device's own. slots: n buffers by slot number; those past n are absent. */
 AMBI_API ambi_status ambi_run(const ambi_plan *p, ambi_stream *s, const ambi_buf *slots, size_t n, ambi_buf workspace);
 

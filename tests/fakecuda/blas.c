@@ -65,6 +65,13 @@ int fakeblas_sums(void) { return sums; }
 EXPORT void fakeblas_refuse_sums(bool yes);
 void fakeblas_refuse_sums(bool yes) { sumless = yes; }
 
+/* From now on, the descriptor and the product of a run fail where they are that function; NULL: none does. */
+static const char *failing;
+static int failing_status;
+EXPORT void fakeblas_fail(const char *function, int status);
+void fakeblas_fail(const char *function, int status) { failing = function, failing_status = status; }
+static bool fails(const char *function) { return failing && strcmp(failing, function) == 0; }
+
 EXPORT size_t cublasLtGetVersion(void);
 size_t cublasLtGetVersion(void) { return 130000; }
 EXPORT int cublasLtCreate(void **handle) { return object(handle, &(int){MARK}, sizeof(int)); }
@@ -80,6 +87,7 @@ EXPORT int cublasLtMatrixLayoutDestroy(void *l) { return end(l); }
 EXPORT int cublasLtMatmulDescInit_internal(void *memory, size_t bytes, int compute, int scale) {
   if (bytes < sizeof(desc)) return ALLOC_FAILED;
   memset(memory, 0xA5, bytes);
+  if (fails(__func__)) return failing_status;
   *(desc *)memory = (desc){.mark = MARK, .compute = compute, .scale = scale, .epilogue = EPILOGUE_NONE};
   return OK;
 }
@@ -91,6 +99,8 @@ EXPORT int cublasLtMatmulDescSetAttribute(void *memory, int attribute, const voi
     void *to;
     size_t bytes;
   } known[] = {{3, &d->transpose[0], 4}, {4, &d->transpose[1], 4}, {7, &d->epilogue, 4}, {8, &d->bias, 8}};
+  if (fails(__func__)) return failing_status;
+  if (d->mark != MARK) return INVALID;
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
     if (known[i].attribute == attribute && known[i].bytes == bytes) return memcpy(known[i].to, value, bytes), OK;
   return INVALID;
@@ -217,6 +227,7 @@ EXPORT int cublasLtMatmul(void *handle, const desc *d, const void *alpha, const 
                           const void *b, const layout *lb, const void *beta, const void *c, const layout *lc, void *to,
                           const layout *lto, const choice *algorithm, void *workspace, size_t bytes, void *stream) {
   (void)stream;
+  if (fails(__func__)) return failing_status;
   const int status = fits(d, la, lb, lc);
   if (!handle || status || c != to || memcmp(lc, lto, sizeof *lc) != 0 || algorithm->mark != MARK) return INVALID;
   if (misaligned(a) || misaligned(b) || misaligned(c) || (d->epilogue != EPILOGUE_NONE && misaligned(d->bias)))

@@ -190,6 +190,11 @@ static const struct {
     {999, AMBI_DEVICE_LOST},
 };
 
+const char *api_advice(ambi_status s) {
+  if (s != AMBI_DEVICE_LOST) return "";
+  return "; the context is lost: close the device, and whatever else holds that context, and open it again";
+}
+
 ambi_status api_check(const cuda_api *api, int error, const char *what) {
   const char *text = NULL, *name = NULL;
   ambi_status status = AMBI_INVALID;
@@ -198,8 +203,5 @@ ambi_status api_check(const cuda_api *api, int error, const char *what) {
     if (meanings[i].error == error) status = meanings[i].status;
   if (api->cuGetErrorString(error, &text) || !text) text = "unknown error";
   if (api->cuGetErrorName(error, &name) || !name) name = "";
-  return fail(status, "cuda: %s: %s (%s%s%d)%s", what, text, name, *name ? ", " : "", error,
-              status == AMBI_DEVICE_LOST
-                  ? "; the context is lost: close the device, and whatever else holds that context, and open it again"
-                  : "");
+  return fail(status, "cuda: %s: %s (%s%s%d)%s", what, text, name, *name ? ", " : "", error, api_advice(status));
 }

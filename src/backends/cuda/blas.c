@@ -34,6 +34,7 @@ enum { /* cuBLASLt's numbers */
        REDUCE_IN_COMPUTE_TYPE = 2,
 };
 enum { ALIGNMENT = 16, DESC_WORDS = 64 };
+enum { WORK_GIVEN = 64, WORK_WANTED = 256 }; /* how a workspace is aligned: a caller's, cuBLASLt's */
 
 /* What the heuristic answers. */
 typedef struct {
@@ -50,6 +51,7 @@ typedef struct {
 } blas_layout;
 
 struct blas_product {
+  int64_t m, n, k;
   bool swapped;      /* P is B^T */
   uint32_t epilogue; /* 0: none */
   int type, result, compute, scale;
@@ -57,6 +59,29 @@ struct blas_product {
   void *layout[3]; /* of p, q, d */
   blas_choice choice;
 };
+
+/* ---- errors: the first call that is refused ---- */
+/* Said by runs only: a plan that cuBLASLt refuses does without it, and leaves the thread's last sentence alone. */
+typedef struct {
+  const char *call; /* NULL: none was */
+  int status;
+} refusal;
+
+#define CALL(api, name, ...)                       \
+  do {                                             \
+    int status_ = (api)->name(__VA_ARGS__);        \
+    if (status_) return (refusal){#name, status_}; \
+  } while (0)
+
+static ambi_status check(const blas_product *b, refusal r) {
+  enum { ALLOC_FAILED = 3, EXECUTION_FAILED = 13 };
+  if (!r.call) return AMBI_OK;
+  const ambi_status s = r.status == EXECUTION_FAILED ? AMBI_DEVICE_LOST
+                        : r.status == ALLOC_FAILED   ? AMBI_NO_MEMORY
+                                                     : AMBI_INVALID;
+  return fail(s, "cuda: a product of %lld x %lld x %lld: %s failed with status %d%s", (long long)b->m, (long long)b->n,
+              (long long)b->k, r.call, r.status, api_advice(s));
+}
 
 /* ---- the handle: made by the first plan that wants it ---- */
 static void *handle_of(cuda_device *d) {
@@ -122,46 +147,48 @@ static bool choose_epilogue(const cuda_product *s, bool with_db, blas_product *b
 }
 
 /* ---- descriptors: in the caller's own memory, as every run has its own vector ---- */
-static int describe(const cuda_api *api, const blas_product *b, uint64_t vector, uint64_t (*desc)[DESC_WORDS]) {
-  int error = api->cublasLtMatmulDescInit_internal(desc, sizeof *desc, b->compute, b->scale);
-  error |= api->cublasLtMatmulDescSetAttribute(desc, DESC_TRANSPOSE_P, &b->p.transposed, sizeof b->p.transposed);
-  error |= api->cublasLtMatmulDescSetAttribute(desc, DESC_TRANSPOSE_Q, &b->q.transposed, sizeof b->q.transposed);
-  if (!b->epilogue) return error;
-  error |= api->cublasLtMatmulDescSetAttribute(desc, DESC_EPILOGUE, &b->epilogue, sizeof b->epilogue);
-  return error | api->cublasLtMatmulDescSetAttribute(desc, DESC_BIAS_POINTER, &vector, sizeof vector);
+static refusal describe(const cuda_api *api, const blas_product *b, uint64_t vector, uint64_t (*desc)[DESC_WORDS]) {
+  CALL(api, cublasLtMatmulDescInit_internal, desc, sizeof *desc, b->compute, b->scale);
+  CALL(api, cublasLtMatmulDescSetAttribute, desc, DESC_TRANSPOSE_P, &b->p.transposed, sizeof b->p.transposed);
+  CALL(api, cublasLtMatmulDescSetAttribute, desc, DESC_TRANSPOSE_Q, &b->q.transposed, sizeof b->q.transposed);
+  if (!b->epilogue) return (refusal){0};
+  CALL(api, cublasLtMatmulDescSetAttribute, desc, DESC_EPILOGUE, &b->epilogue, sizeof b->epilogue);
+  CALL(api, cublasLtMatmulDescSetAttribute, desc, DESC_BIAS_POINTER, &vector, sizeof vector);
+  return (refusal){0};
 }
 
-static int make_layouts(const cuda_api *api, blas_product *b) {
+static refusal make_layouts(const cuda_api *api, blas_product *b) {
   const blas_layout *lies[3] = {&b->p, &b->q, &b->d};
-  int error = 0;
   for (int i = 0; i < 3; i++)
-    error |= api->cublasLtMatrixLayoutCreate(&b->layout[i], i < 2 ? b->type : b->result, (uint64_t)lies[i]->rows,
-                                             (uint64_t)lies[i]->cols, lies[i]->ld);
-  return error;
+    CALL(api, cublasLtMatrixLayoutCreate, &b->layout[i], i < 2 ? b->type : b->result, (uint64_t)lies[i]->rows,
+         (uint64_t)lies[i]->cols, lies[i]->ld);
+  return (refusal){0};
 }
 
 /* Sums that are split are put together in a fixed order, in the precision of the sums. */
-static int choose(const cuda_device *d, blas_product *b, void *preference) {
+static refusal choose(const cuda_device *d, blas_product *b, void *preference) {
   const cuda_api *api = &d->api;
   uint64_t desc[DESC_WORDS], workspace = d->arch >= 90 ? 32 << 20 : 4 << 20;
   uint32_t reduction = REDUCE_IN_COMPUTE_TYPE, alignment = ALIGNMENT;
-  int found = 0, error = describe(api, b, ALIGNMENT, &desc);
-  error |= api->cublasLtMatmulPreferenceSetAttribute(preference, PREFER_WORKSPACE, &workspace, sizeof workspace);
-  error |= api->cublasLtMatmulPreferenceSetAttribute(preference, PREFER_REDUCTION, &reduction, sizeof reduction);
+  int found = 0;
+  refusal r = describe(api, b, ALIGNMENT, &desc);
+  if (r.call) return r;
+  CALL(api, cublasLtMatmulPreferenceSetAttribute, preference, PREFER_WORKSPACE, &workspace, sizeof workspace);
+  CALL(api, cublasLtMatmulPreferenceSetAttribute, preference, PREFER_REDUCTION, &reduction, sizeof reduction);
   for (int i = 0; i < 4; i++)
-    error |= api->cublasLtMatmulPreferenceSetAttribute(preference, PREFER_ALIGNMENT + i, &alignment, sizeof alignment);
-  if (error) return error;
-  error = api->cublasLtMatmulAlgoGetHeuristic(d->blas, desc, b->layout[0], b->layout[1], b->layout[2], b->layout[2],
-                                              preference, 1, &b->choice, &found);
-  return error ? error : found < 1 ? 1 : b->choice.state;
+    CALL(api, cublasLtMatmulPreferenceSetAttribute, preference, PREFER_ALIGNMENT + i, &alignment, sizeof alignment);
+  CALL(api, cublasLtMatmulAlgoGetHeuristic, d->blas, desc, b->layout[0], b->layout[1], b->layout[2], b->layout[2],
+       preference, 1, &b->choice, &found);
+  const bool usable = found > 0 && b->choice.state == 0;
+  return (refusal){usable ? NULL : "cublasLtMatmulAlgoGetHeuristic", b->choice.state};
 }
 
 static bool prepare(const cuda_device *d, blas_product *b) {
   void *preference = NULL;
-  if (make_layouts(&d->api, b) || d->api.cublasLtMatmulPreferenceCreate(&preference)) return false;
-  int error = choose(d, b, preference);
+  if (make_layouts(&d->api, b).call || d->api.cublasLtMatmulPreferenceCreate(&preference)) return false;
+  refusal r = choose(d, b, preference);
   d->api.cublasLtMatmulPreferenceDestroy(preference);
-  return error == 0;
+  return !r.call;
 }
 
 /* Seen on an H200: a small or odd product into 16 bits is rounded before the bias, or what it is added to, joins it. */
@@ -172,7 +199,7 @@ static bool rounds_once(const cuda_product *p) {
 }
 
 blas_product *blas_make(cuda_device *d, const cuda_product *p, bool with_db) {
-  blas_product b = {0};
+  blas_product b = {.m = p->m, .n = p->n, .k = p->k};
   if (p->k == 0 || p->m > INT32_MAX || p->n > INT32_MAX || p->k > INT32_MAX) return NULL;
   if (!rounds_once(p) || !choose_types(p, &b) || !lay_out_all(p, &b)) return NULL;
   if (!choose_epilogue(p, with_db, &b) || !handle_of(d)) return NULL;
@@ -189,7 +216,9 @@ void blas_free(const cuda_device *d, blas_product *b) {
   free(b);
 }
 
-uint64_t blas_workspace(const blas_product *b) { return b->choice.workspace; }
+uint64_t blas_workspace(const blas_product *b) {
+  return b->choice.workspace ? b->choice.workspace + WORK_WANTED - WORK_GIVEN : 0;
+}
 
 /* ---- run ---- */
 static uint64_t vector_of(const blas_product *b, const cuda_operands *at) {
@@ -200,28 +229,25 @@ bool blas_takes(const blas_product *b, const cuda_operands *at) {
   return ((at->a | at->b | at->c | vector_of(b, at)) & (ALIGNMENT - 1)) == 0;
 }
 
-static ambi_status check(int error) {
-  enum { ALLOC_FAILED = 3, EXECUTION_FAILED = 13 };
-  if (error == 0) return AMBI_OK;
-  return fail(error == EXECUTION_FAILED ? AMBI_DEVICE_LOST
-              : error == ALLOC_FAILED   ? AMBI_NO_MEMORY
-                                        : AMBI_INVALID,
-              "cuda: cublasLtMatmul failed with status %d", error);
-}
-
+static uint64_t aligned_work(uint64_t at) { return (at + WORK_WANTED - 1) / WORK_WANTED * WORK_WANTED; }
 static void *pointer(uint64_t at) { return (void *)(uintptr_t)at; /* NOLINT(performance-no-int-to-ptr) */ }
 
-ambi_status blas_run(const cuda_device *d, const blas_product *b, const cuda_operands *at, bool accumulate,
-                     void *stream) {
+static refusal multiply(const cuda_device *d, const blas_product *b, const cuda_operands *at, bool accumulate,
+                        void *stream) {
   static const float one_f = 1, none_f = 0;
   static const double one_d = 1, none_d = 0;
   const bool wide = b->scale == TYPE_F64;
   const void *one = wide ? (const void *)&one_d : &one_f, *none = wide ? (const void *)&none_d : &none_f;
   uint64_t desc[DESC_WORDS];
-  int error = describe(&d->api, b, vector_of(b, at), &desc);
-  if (error) return check(error);
-  return check(d->api.cublasLtMatmul(d->blas, desc, one, pointer(b->swapped ? at->b : at->a), b->layout[0],
-                                     pointer(b->swapped ? at->a : at->b), b->layout[1], accumulate ? one : none,
-                                     pointer(at->c), b->layout[2], pointer(at->c), b->layout[2], b->choice.algorithm,
-                                     pointer(at->work), b->choice.workspace, stream));
+  refusal r = describe(&d->api, b, vector_of(b, at), &desc);
+  if (r.call) return r;
+  CALL(&d->api, cublasLtMatmul, d->blas, desc, one, pointer(b->swapped ? at->b : at->a), b->layout[0],
+       pointer(b->swapped ? at->a : at->b), b->layout[1], accumulate ? one : none, pointer(at->c), b->layout[2],
+       pointer(at->c), b->layout[2], b->choice.algorithm, pointer(aligned_work(at->work)), b->choice.workspace, stream);
+  return r;
+}
+
+ambi_status blas_run(const cuda_device *d, const blas_product *b, const cuda_operands *at, bool accumulate,
+                     void *stream) {
+  return check(b, multiply(d, b, at, accumulate, stream));
 }

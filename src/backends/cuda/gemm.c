@@ -61,7 +61,7 @@ static ambi_status find_function(cuda_plan *k, cuda_gemm *g) {
   char *source = text_of(k->p->compute == AMBI_F64);
   if (!source) return fail(AMBI_NO_MEMORY, "%s: no memory for its text", k->p->def->info.name);
   TRY(module_get(k->dev, source, false, &m));
-  if (!k->source) k->source = m->source;
+  k->products = m->source; /* the same for all of a plan */
   TRY(api_check(api, api->cuModuleGetFunction(&g->sum, m->handle, "gemm_sum"), "gemm_sum"));
   return api_check(api, api->cuModuleGetFunction(&g->function, m->handle, "gemm"), "gemm");
 }

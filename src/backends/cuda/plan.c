@@ -1,5 +1,4 @@
-/* plan.c -- plans of the CUDA device: an op's numbers become a text and launches, the text becomes code, run launches.
- */
+/* plan.c -- plans of the CUDA device: an op's numbers become a text and launches, the text code; run launches. */
 #include "backends/cuda/plan.h"
 
 #include <ctype.h>
@@ -246,6 +245,14 @@ static bool all_half(const problem *p) {
   return p->compute == AMBI_F32;
 }
 
+static char *join(const char *const *pieces, int n) {
+  size_t bytes = 1;
+  for (int i = 0; i < n; i++) bytes += strlen(pieces[i]) + 1;
+  char *joined = malloc(bytes), *at = joined;
+  for (int i = 0; i < n && joined; i++) at += sprintf(at, "%s\n", pieces[i]);
+  return joined;
+}
+
 static char *assemble(const cuda_plan *k, const char *text) {
   const char *pieces[MAX_PARTS + 5] = {k->defines, prelude_cu};
   int n = 2;
@@ -253,11 +260,7 @@ static char *assemble(const cuda_plan *k, const char *text) {
   pieces[n++] = text;
   if (k->last) pieces[n++] = k->last;
   if (k->more) pieces[n++] = k->more;
-  size_t bytes = 1;
-  for (int i = 0; i < n; i++) bytes += strlen(pieces[i]) + 1;
-  char *source = malloc(bytes), *at = source;
-  for (int i = 0; i < n && source; i++) at += sprintf(at, "%s\n", pieces[i]);
-  return source;
+  return join(pieces, n);
 }
 
 void cuda_math(cuda_plan *k) {
@@ -299,12 +302,15 @@ static ambi_status build(cuda_plan *k) {
   if (!source) return fail(AMBI_NO_MEMORY, "%s: no memory for its text", k->p->def->info.name);
   TRY(module_get(k->dev, source, k->hopper, &m));
   k->source = m->source;
+  const char *const texts[] = {k->source, "// ---- the text of its matrix products, compiled by itself", k->products};
+  if (k->products && !(k->both = join(texts, 3))) return fail(AMBI_NO_MEMORY, "cuda: no memory for a plan's texts");
   return find_functions(k, m);
 }
 
 static void free_plan(cuda_plan *k) {
   for (cuda_step *s = k->step; s < k->step + k->steps; s++)
     if (s->release) s->release(k->dev, s->context);
+  free(k->both);
   free(k->defines);
   free(k);
 }
@@ -332,7 +338,10 @@ ambi_status cuda_make_plan(ambi_device *dev, ambi_plan *plan) {
 
 void cuda_unplan(ambi_plan *plan) { free_plan((cuda_plan *)(uintptr_t)plan->code); }
 
-const char *cuda_source(const ambi_plan *plan) { return ((const cuda_plan *)plan->code)->source; }
+const char *cuda_source(const ambi_plan *plan) {
+  const cuda_plan *k = plan->code;
+  return k->both ? k->both : k->source ? k->source : k->products;
+}
 
 bool cuda_has_kernel(const ambi_device *dev, const problem *p) {
   (void)dev;
