@@ -206,6 +206,30 @@ static void test_faults(void) {
   rig_close(&r);
 }
 
+/* What a driver's number stands for, and whether the device must be opened again. */
+static void test_meanings(void) {
+  static const struct {
+    int error;
+    ambi_status status;
+    bool lost;
+  } cases[] = {{2, AMBI_NO_MEMORY, false},    {221, AMBI_COMPILE_FAILED, false}, {223, AMBI_COMPILE_FAILED, false},
+               {214, AMBI_DEVICE_LOST, true}, {220, AMBI_DEVICE_LOST, true},     {226, AMBI_DEVICE_LOST, true},
+               {702, AMBI_TIMEOUT, true},     {721, AMBI_DEVICE_LOST, true},     {810, AMBI_DEVICE_LOST, true},
+               {911, AMBI_DEVICE_LOST, true}, {1, AMBI_INVALID, false}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    rig r;
+    ambi_buf b;
+    char rule[40];
+    if (!rig_open(&r)) return rig_close(&r);
+    snprintf(rule, sizeof rule, "cuMemAlloc_v2:1:%d", cases[i].error);
+    setenv("FAKECUDA_FAIL", rule, 1);
+    CHECK_STATUS(ambi_alloc(r.dev, 4096, &b), cases[i].status, "4096 bytes");
+    unsetenv("FAKECUDA_FAIL");
+    CHECK(cases[i].lost == (strstr(ambi_error(), "open it again") != NULL), "%d: %s", cases[i].error, ambi_error());
+    rig_close(&r);
+  }
+}
+
 static void test_compile_failure(void) {
   rig r;
   ambi_op op = silu(7);
@@ -345,6 +369,7 @@ int main(void) {
   test_packages();
   test_cache_folder();
   test_faults();
+  test_meanings();
   test_compile_failure();
   test_shared_text();
   test_all_texts();

@@ -191,7 +191,7 @@ static const struct {
 };
 
 const char *api_advice(ambi_status s) {
-  if (s != AMBI_DEVICE_LOST) return "";
+  if (s != AMBI_DEVICE_LOST && s != AMBI_TIMEOUT) return "";
   return "; the context is lost: close the device, and whatever else holds that context, and open it again";
 }
 
