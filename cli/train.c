@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,11 +114,10 @@ static int run(const train_arguments *a, ambi_device *dev, const tokenizer *t, c
   return ok;
 }
 
-/* Once: a model has many kernels. */
+/* Once: a model has many kernels, compiled by several threads. */
 static void notify(void *context, const char *what) {
-  int *told = context;
-  if (!*told) fprintf(stderr, "ambi: %s\n", what);
-  *told = 1;
+  atomic_flag *told = context;
+  if (!atomic_flag_test_and_set(told)) fprintf(stderr, "ambi: %s\n", what);
 }
 
 /* --resume: the newest checkpoint into `from`, and what its run was called with. */
@@ -148,7 +148,7 @@ static tokenizer *find_tokenizer(train_arguments *a, const run_file *saved, cons
 static int train(train_arguments *a, const run_file *saved, const char *from, const char *folder, char *err, size_t n) {
   dataset d = {0};
   ambi_device *dev = NULL;
-  int told = 0;
+  atomic_flag told = ATOMIC_FLAG_INIT;
   tokenizer *t = find_tokenizer(a, saved, from, err, n);
   const ambi_device_options o = {.threads = (int32_t)a->threads, .notify = notify, .notify_context = &told};
   int ok = t && read_text(a, t, &d, err, n);
