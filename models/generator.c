@@ -5,19 +5,34 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ahead.h"
+
 static const int64_t lengths[GENERATOR_CALLS] = {32, 1};
 
-static int make_call(generator *g, int which, char *err, size_t n) {
-  const int64_t length = lengths[which], rows = g->state.batch * length;
+typedef struct {
+  generator *g;
+  int which;
+} writing;
+
+static void write_ops(tape *t, void *context) {
+  const writing *w = context;
+  generator *g = w->g;
+  const int64_t length = lengths[w->which], rows = g->state.batch * length;
   const ambi_tensor ids = ambi_dense(AMBI_I32, 1, &rows);
-  model_call *c = &g->calls[which].call;
-  if (ambi_alloc(g->m->dev, (size_t)rows * sizeof(int32_t), &g->calls[which].tokens) != AMBI_OK)
-    return snprintf(err, n, "%s", ambi_error()), 0;
+  model_call *c = &g->calls[w->which].call;
+  *c = (model_call){.m = g->m, .t = t, .batch = g->state.batch, .length = length, .state = &g->state};
+  g->calls[w->which].logits = model_forward(c, tape_fixed(t, &ids, g->calls[w->which].tokens));
+  tape_keep(t, g->calls[w->which].logits);
+}
+
+static int make_call(generator *g, int which, char *err, size_t n) {
+  const size_t bytes = (size_t)(g->state.batch * lengths[which]) * sizeof(int32_t);
+  writing w = {g, which};
+  if (ambi_alloc(g->m->dev, bytes, &g->calls[which].tokens) != AMBI_OK) return snprintf(err, n, "%s", ambi_error()), 0;
   tape *t = g->calls[which].t = tape_create(g->m->dev);
   if (!t) return snprintf(err, n, "out of memory"), 0;
-  *c = (model_call){.m = g->m, .t = t, .batch = g->state.batch, .length = length, .state = &g->state};
-  g->calls[which].logits = model_forward(c, tape_fixed(t, &ids, g->calls[which].tokens));
-  tape_keep(t, g->calls[which].logits);
+  compile_ahead(g->m->dev, write_ops, &w);
+  write_ops(t, &w);
   if (tape_finish(t) == AMBI_OK) return 1;
   return snprintf(err, n, "%s", tape_error(t)), 0;
 }

@@ -4,28 +4,42 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "ahead.h"
+
 static int fail(char *err, size_t n) { return snprintf(err, n, "%s", ambi_error()), 0; }
 
 /* ---- making ---- */
 
+typedef struct {
+  trainer *r;
+  model_call *call;
+} writing;
+
 /* Forward, the loss, and backward from it. */
-static int write_tape(trainer *r, char *err, size_t n) {
+static void write_ops(tape *t, void *context) {
+  const writing *w = context;
+  trainer *r = w->r;
   const trainer_options *o = &r->options;
   const int64_t rows = o->batch * o->length;
   const ambi_tensor ids = ambi_dense(AMBI_I32, 1, &rows), one = ambi_dense(r->m->master, 0, NULL);
-  model_call *call = calloc(1, sizeof *call);
-  if (!call) return snprintf(err, n, "out of memory"), 0;
-  *call = (model_call){.m = r->m, .t = r->t, .batch = o->batch, .length = o->length};
-  call->flags = o->recompute ? MODEL_RECOMPUTES : 0;
-  r->logits = model_forward(call, tape_fixed(r->t, &ids, r->tokens));
-  free(call);
+  *w->call = (model_call){.m = r->m, .t = t, .batch = o->batch, .length = o->length};
+  w->call->flags = o->recompute ? MODEL_RECOMPUTES : 0;
+  r->logits = model_forward(w->call, tape_fixed(t, &ids, r->tokens));
   value io[AMBI_MAX_PRIMALS] = {[AMBI_CE_LOGITS] = r->logits};
-  io[AMBI_CE_TARGET] = tape_fixed(r->t, &ids, r->targets);
-  io[AMBI_CE_LOSS] = tape_fixed(r->t, &one, optimizer_at(&r->o, NUMBER_LOSS));
-  r->loss = tape_op(r->t, &(ambi_op){.kind = AMBI_CROSS_ENTROPY, .want = AMBI_BIT(AMBI_CE_LSE)}, io, AMBI_CE_LOSS);
-  if (o->forward_only) tape_keep(r->t, r->logits);
-  if (o->parts > 1) tape_accumulate(r->t);
-  if (!o->forward_only) tape_backward(r->t, r->loss, tape_fixed(r->t, &one, optimizer_at(&r->o, NUMBER_DLOSS)));
+  io[AMBI_CE_TARGET] = tape_fixed(t, &ids, r->targets);
+  io[AMBI_CE_LOSS] = tape_fixed(t, &one, optimizer_at(&r->o, NUMBER_LOSS));
+  r->loss = tape_op(t, &(ambi_op){.kind = AMBI_CROSS_ENTROPY, .want = AMBI_BIT(AMBI_CE_LSE)}, io, AMBI_CE_LOSS);
+  if (o->forward_only) tape_keep(t, r->logits);
+  if (o->parts > 1) tape_accumulate(t);
+  if (!o->forward_only) tape_backward(t, r->loss, tape_fixed(t, &one, optimizer_at(&r->o, NUMBER_DLOSS)));
+}
+
+static int write_tape(trainer *r, char *err, size_t n) {
+  writing w = {r, calloc(1, sizeof *w.call)};
+  if (!w.call) return snprintf(err, n, "out of memory"), 0;
+  compile_ahead(r->m->dev, write_ops, &w);
+  write_ops(r->t, &w);
+  free(w.call);
   if (tape_finish(r->t) != AMBI_OK) return snprintf(err, n, "%s", tape_error(r->t)), 0;
   return 1;
 }

@@ -1,9 +1,11 @@
-/* test_cuda_cache.c -- compiled kernels on disk: damaged and foreign files, no compiler, many threads, many processes.
+/* test_cuda_cache.c -- compiled kernels on disk: damaged and foreign files, no compiler, many threads, many processes;
+ * and in memory: threads that want one text, or several.
  * On the stand-ins for the driver and NVRTC (fakecuda/). */
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <spawn.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -122,6 +124,83 @@ static void test_threads(void) {
     pthread_join(id[i], NULL), CHECK(c[i].bad == 0, "thread %d: %d plans failed", i, c[i].bad);
   CHECK(each_file(NULL) == 6, "%d files for 6 texts", each_file(NULL));
   ambi_device_close(dev);
+}
+
+/* ---- threads that compile ---- */
+enum { CROWD = 4 };
+typedef struct {
+  ambi_device *dev;
+  ambi_op op;
+  ambi_status status;
+  char said[300];
+} wish;
+static atomic_int wishing, expected, begun;
+
+/* Told before a compilation: it begins when every thread is on its way to module_get, most likely inside. */
+static void hold_up(void *context, const char *what) {
+  (void)context, (void)what;
+  begun++;
+  for (int i = 0; i < 6000 && wishing < expected; i++) usleep(10000);
+  usleep(200000);
+}
+
+static void *make_wish(void *context) {
+  wish *w = context;
+  ambi_plan *plan = NULL;
+  wishing++;
+  w->status = ambi_plan_create(w->dev, &w->op, &plan);
+  snprintf(w->said, sizeof w->said, "%s", w->status == AMBI_OK ? "" : ambi_error());
+  ambi_plan_destroy(plan);
+  return NULL;
+}
+
+/* That many threads at once, for `texts` texts; how many plans were made. */
+static int make_wishes(ambi_device *dev, wish *w, int threads, int texts) {
+  pthread_t id[CROWD];
+  int made = 0;
+  wishing = 0;
+  begun = 0;
+  expected = threads;
+  for (int i = 0; i < threads; i++) {
+    w[i] = (wish){.dev = dev, .op = silu(5)};
+    w[i].op.u.unary.function = i % texts;
+    CHECK(pthread_create(&id[i], NULL, make_wish, &w[i]) == 0, "thread %d", i);
+  }
+  for (int i = 0; i < threads; i++) pthread_join(id[i], NULL), made += w[i].status == AMBI_OK;
+  return made;
+}
+
+/* On a fresh device each time, as nothing may be compiled yet. */
+static int wish_afresh(wish *w, int threads, int texts) {
+  ambi_device *dev;
+  if (!CHECK_OK(ambi_device_open("cuda", &(ambi_device_options){.cache_dir = "", .notify = hold_up}, &dev))) return -1;
+  const int made = make_wishes(dev, w, threads, texts);
+  unsetenv("FAKENVRTC_FAIL"), unsetenv("FAKENVRTC_MEET"), unsetenv("FAKECUDA_FAIL");
+  wish again[1];
+  const int compiled = begun;
+  CHECK(make_wishes(dev, again, 1, 1) == 1, "and the device is well: %s", again->said);
+  begun = compiled;
+  ambi_device_close(dev);
+  return made;
+}
+
+static void test_crowd(void) {
+  wish w[CROWD];
+  int made;
+  setenv("FAKENVRTC_MEET", "2", 1);
+  made = wish_afresh(w, 2, 2);
+  CHECK(made == 2, "two texts are compiled side by side: %s%s", w[0].said, w[1].said);
+  made = wish_afresh(w, CROWD, 1);
+  CHECK(made == CROWD && begun == 1, "one text, wanted by all: %d plans, compiled %d times", made, begun);
+  setenv("FAKENVRTC_FAIL", "1", 1);
+  made = wish_afresh(w, CROWD, 1);
+  CHECK(made == 0, "what cannot be compiled: %d plans", made);
+  for (int i = 0; i < CROWD; i++)
+    CHECK(w[i].status == AMBI_COMPILE_FAILED && strstr(w[i].said, "told to fail"), "thread %d is told: %s", i,
+          w[i].said);
+  setenv("FAKECUDA_FAIL", "cuModuleLoadData:1:2:1", 1);
+  made = wish_afresh(w, CROWD, 1);
+  CHECK(made == CROWD - 1 && begun == 2, "only the first fails: %d plans, compiled %d times", made, begun);
 }
 
 /* ---- files that are not the cache's own ---- */
@@ -290,6 +369,7 @@ int main(int argc, char **argv) {
   test_kept_ptx();
   test_no_folder();
   test_threads();
+  test_crowd();
   test_processes(argv[0]);
   snprintf(remove, sizeof remove, "rm -r %s", cache);
   return system(remove) ? 1 : test_done();

@@ -103,7 +103,7 @@ typedef struct {
   const char *max_isa;   /* for tests. CPU: cap dispatch ("baseline", "avx2", "avx512", ..); CUDA: a text for
                             every plan ("special"), or few that serve all ("general")                 */
   const char *cache_dir; /* compiled kernels; NULL = the user's cache folder, "" = keep none         */
-  void (*notify)(void *context, const char *what); /* told before work that takes long: compiling    */
+  void (*notify)(void *context, const char *what); /* told before a compilation, by its thread       */
   void *notify_context;
 } ambi_device_options;
 

@@ -7,18 +7,20 @@
  * Environment, looked at in every call:
  *   FAKENVRTC_VERSION=12.4  what nvrtcVersion says, 13.0 unless given
  *   FAKENVRTC_FAIL=1        every compilation fails, with a log
- *   FAKENVRTC_CXX=clang++   the compiler, g++ unless given
- *   FAKECUDA_RACES=1        code tells of every access to memory (races.c); the version is another one, as kernels kept
- *                           on disk are kept for a version */
+ *   FAKENVRTC_MEET=N        the first N compilations wait for each other, and fail when they are not all begun in a
+ * minute FAKENVRTC_CXX=clang++   the compiler, g++ unless given FAKECUDA_RACES=1        code tells of every access to
+ * memory (races.c); the version is another one, as kernels kept on disk are kept for a version */
 #define _GNU_SOURCE
 #include <ctype.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
@@ -292,15 +294,33 @@ static result compile(program *p, const arguments *defines, int contract) {
   return failed < 0 ? INTERNAL_ERROR : COMPILATION;
 }
 
+/* FAKENVRTC_MEET: whether the others came. */
+static int meet(void) {
+  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  static pthread_cond_t came = PTHREAD_COND_INITIALIZER;
+  static int begun;
+  const char *value = getenv("FAKENVRTC_MEET");
+  const int wanted = value ? atoi(value) : 0;
+  struct timespec until;
+  int late = 0;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec += 60;
+  pthread_mutex_lock(&lock);
+  begun = wanted ? begun + 1 : 0;
+  pthread_cond_broadcast(&came);
+  while (begun < wanted && !late) late = pthread_cond_timedwait(&came, &lock, &until);
+  pthread_mutex_unlock(&lock);
+  return !late;
+}
+
 EXPORT result nvrtcCompileProgram(program *p, int n, const char *const *options) {
   arguments defines = {.count = 0};
   int contract;
   if (!p || n < 0 || (n && !options)) return p ? INVALID_INPUT : INVALID_PROGRAM;
   drop(&p->code), drop(&p->log);
-  if (flag_of("FAKENVRTC_FAIL")) {
-    add(&p->log, "%s(1): error: this compilation was told to fail (FAKENVRTC_FAIL)\n", p->name);
-    return COMPILATION;
-  }
+  const char *why = flag_of("FAKENVRTC_FAIL") ? "this compilation was told to fail (FAKENVRTC_FAIL)" : NULL;
+  if (!why && !meet()) why = "no other compilation came (FAKENVRTC_MEET)";
+  if (why) return add(&p->log, "%s(1): error: %s\n", p->name, why), COMPILATION;
   const result bad = read_options(&defines, &contract, n, options);
   return bad ? bad : compile(p, &defines, contract);
 }

@@ -10,25 +10,26 @@
 typedef struct entry {
   struct entry *next;
   unsigned char key[32];
+  bool ready; /* else a thread is making it, and others wait */
   cuda_module module;
 } entry;
 
 enum { BUCKETS = 256 };
 struct module_cache {
   pthread_mutex_t lock;
+  pthread_cond_t settled; /* some entry is ready, or given up */
   entry *bucket[BUCKETS];
 };
 
 /* ---- memory ---- */
-static void free_entry(const cuda_device *d, entry *e, bool inside) {
-  if (inside) d->api.cuModuleUnload(e->module.handle);
+static void free_entry(entry *e) {
   free(e->module.source);
   free(e);
 }
 
 module_cache *modules_new(void) {
   module_cache *c = calloc(1, sizeof *c);
-  if (c) pthread_mutex_init(&c->lock, NULL);
+  if (c) pthread_mutex_init(&c->lock, NULL), pthread_cond_init(&c->settled, NULL);
   return c;
 }
 
@@ -42,8 +43,10 @@ void modules_free(cuda_device *d, bool inside) {
     while (c->bucket[i]) {
       entry *e = c->bucket[i];
       c->bucket[i] = e->next;
-      free_entry(d, e, inside);
+      if (inside) d->api.cuModuleUnload(e->module.handle);
+      free_entry(e);
     }
+  pthread_cond_destroy(&c->settled);
   pthread_mutex_destroy(&c->lock);
   free(c);
   d->modules = NULL;
@@ -56,22 +59,27 @@ static entry *find_held(const module_cache *c, const unsigned char key[32]) {
   return e;
 }
 
-static entry *find(module_cache *c, const unsigned char key[32]) {
+/* The entry of that text once it is ready; or, in `fresh`'s place, one that is the caller's to make ready or give up.
+ * Where another thread gives up, the next of those that wait tries for itself: memory may be back by then. */
+static entry *claim(module_cache *c, entry *fresh) {
+  entry **bucket = &c->bucket[fresh->key[0]], *e;
   modules_lock(c);
-  entry *e = find_held(c, key);
+  while ((e = find_held(c, fresh->key)) && !e->ready) pthread_cond_wait(&c->settled, &c->lock);
+  if (!e) e = fresh, fresh->next = *bucket, *bucket = fresh;
   modules_unlock(c);
   return e;
 }
 
-/* Keeps `made`, or what another thread was first to make. */
-static entry *keep(cuda_device *d, entry *made) {
-  module_cache *c = d->modules;
+/* Ends what claim began, and wakes those who wait for it. */
+static void settle(module_cache *c, entry *e, bool made) {
+  entry **at = &c->bucket[e->key[0]];
   modules_lock(c);
-  entry *first = find_held(c, made->key);
-  if (!first) made->next = c->bucket[made->key[0]], c->bucket[made->key[0]] = made;
+  e->ready = made;
+  while (*at != e) at = &(*at)->next;
+  if (!made) *at = e->next;
+  pthread_cond_broadcast(&c->settled);
   modules_unlock(c);
-  if (first) free_entry(d, made, true);
-  return first ? first : made;
+  if (!made) free_entry(e);
 }
 
 static void make_key(const cuda_device *d, const sha256 *source, int arch, bool hopper, int version,
@@ -127,27 +135,17 @@ static ambi_status load(cuda_device *d, entry *e, const sha256 *source, bool hop
 }
 
 ambi_status module_get(cuda_device *d, char *source, bool hopper, const cuda_module **out) {
-  unsigned char key[32];
   sha256 begun;
+  entry *fresh = calloc(1, sizeof *fresh);
+  if (!fresh) return free(source), fail(AMBI_NO_MEMORY, "cuda: no memory for a kernel");
+  fresh->module.source = source;
   sha256_begin(&begun);
   sha256_add(&begun, source, strlen(source));
-  make_key(d, &begun, compile_target(d), hopper, compiler_version(d), key);
-  entry *e = find(d->modules, key);
-  if (e) {
-    free(source);
-    *out = &e->module;
-    return AMBI_OK;
-  }
-  e = calloc(1, sizeof *e);
-  if (!e) return free(source), fail(AMBI_NO_MEMORY, "cuda: no memory for a kernel");
-  memcpy(e->key, key, sizeof key);
-  e->module.source = source;
-  ambi_status s = load(d, e, &begun, hopper);
-  if (s != AMBI_OK) {
-    free(source);
-    free(e);
-    return s;
-  }
-  *out = &keep(d, e)->module;
-  return AMBI_OK;
+  make_key(d, &begun, compile_target(d), hopper, compiler_version(d), fresh->key);
+  entry *e = claim(d->modules, fresh);
+  *out = &e->module;
+  if (e != fresh) return free_entry(fresh), AMBI_OK;
+  const ambi_status s = load(d, e, &begun, hopper); /* without the lock: other texts are compiled meanwhile */
+  settle(d->modules, e, s == AMBI_OK);
+  return s;
 }
