@@ -1,12 +1,12 @@
 // pack-kernel.js -- a kernel of a pack: compiled and self-tested once, one worker for all its handles, calls in turn.
 import { checkKeys, fail } from './wasm.js';
 import { deadlineIn, Instance } from './pack-instance.js';
+import { fromHex } from './pack-keys.js';
 import { most } from './pack-manifest.js';
 import { prepareModule } from './pack-module.js';
 import { plain } from './pack-reader.js';
 
 const denied = (message) => fail(message, 'denied');
-export const fromHex = (text) => Uint8Array.from(text.match(/../g) ?? [], (b) => parseInt(b, 16));
 
 // ---- calls ---------------------------------------------------------------------------------------------------------
 const codes = [['', 'ok'], ['invalid', 'invalid input'], ['invalid', 'invalid output'], ['invalid', 'invalid params'],

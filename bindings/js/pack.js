@@ -6,47 +6,17 @@
 //   const swiglu = await pack.kernel('swiglu_f32');                    compiled, started, self-tested
 //   const { out } = await swiglu.run({ a: x, b: gate, out: x.byteLength, params });
 import { AmbiError, checkKeys, fail } from './wasm.js';
-import { compileKernel, fromHex, Kernel } from './pack-kernel.js';
+import { compileKernel, Kernel } from './pack-kernel.js';
+import { hashOf, hex, isSignedBy, keyBytes } from './pack-keys.js';
 import { compareVersions, most, parseVersion, readManifest } from './pack-manifest.js';
 import { sourceOf } from './pack-source.js';
 
-export { AmbiError };
+export { AmbiError, hashOf };
 
 /** The version of ambi that this host belongs to. */
 export const runtimeVersion = '0.1.0';
 
 const denied = (message) => fail(message, 'denied');
-const hex = (bytes) => [...bytes].map((b) => b.toString(16).padStart(2, '0')).join('');
-
-// ---- cryptography: the engine's own --------------------------------------------------------------------------------
-async function cryptography() {
-  const nodes = async () => (typeof process === 'object' ? (await import('node:crypto')).webcrypto.subtle : undefined);
-  const subtle = globalThis.crypto?.subtle ?? (await nodes());
-  return subtle ?? fail('kernel packs need WebCrypto, which a page has over https or on this machine', 'no device');
-}
-
-function keyBytes(key) {
-  const bytes = typeof key === 'string' && /^[0-9a-f]{64}$/i.test(key.trim())
-    ? fromHex(key.trim())
-    : key;
-  if (!(bytes instanceof Uint8Array) || bytes.length !== 32) fail('a key: expected 32 bytes, or 64 hex digits');
-  return bytes.slice();
-}
-
-async function isSignedBy(key, signature, text) {
-  const subtle = await cryptography();
-  try {
-    const imported = await subtle.importKey('raw', key, { name: 'Ed25519' }, false, ['verify']);
-    return await subtle.verify({ name: 'Ed25519' }, imported, signature, text);
-  } catch (e) {
-    if (e.name === 'NotSupportedError') fail('this engine has no Ed25519', 'no device');
-    return false; // no point of the curve
-  }
-}
-
-export async function hashOf(bytes) {
-  return `sha256:${hex(new Uint8Array(await (await cryptography()).digest('SHA-256', bytes)))}`;
-}
 
 // ---- turns ---------------------------------------------------------------------------------------------------------
 const turns = new WeakMap(); // of a state: the end of the last step over it

@@ -444,6 +444,20 @@ test('params by name', async () => {
   kernel.close();
 });
 
+test('keys that need no secret: small orders in every encoding, and second spellings', async () => {
+  const bytes = (first, rest, last) => Uint8Array.from([first, ...Array(30).fill(rest), last]);
+  const eight = ['26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05', 'c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a'];
+  const weak = [bytes(0, 0, 0), bytes(1, 0, 0), ...[0xec, 0xed, 0xee, 0xef, 0xff].map((b) => bytes(b, 255, 127)), ...eight.map((h) => Uint8Array.from(Buffer.from(h, 'hex')))];
+  for (const one of weak) {
+    for (const sign of [0, 128]) {
+      const given = one.with(31, one[31] | sign);
+      throws(() => new PackHost({ trusted: [given] }), /of small order or not canonical: no secret belongs to it/);
+      throws(() => new PackHost({ revoked: [Buffer.from(given).toString('hex').toUpperCase()] }), /no secret belongs to it/);
+    }
+  }
+  new PackHost({ trusted: [bytes(0xeb, 255, 127), bytes(2, 0, 0), bytes(0, 0, 7)] });
+});
+
 test('keys and sources that are none', async () => {
   throws(() => new PackHost({ trusted: ['abc'] }), /expected 32 bytes, or 64 hex digits/);
   throws(() => new PackHost({ trusted: [new Uint8Array(31)] }), /expected 32 bytes/);
