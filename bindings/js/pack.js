@@ -5,10 +5,11 @@
 //   const pack = await host.open('https://example.org/kernels/');     verified: nothing is compiled yet
 //   const swiglu = await pack.kernel('swiglu_f32');                    compiled, started, self-tested
 //   const { out } = await swiglu.run({ a: x, b: gate, out: x.byteLength, params });
-import { AmbiError, checkKeys, fail } from './wasm.js';
+import { AmbiError, checkKeys, fail, shown } from './wasm.js';
 import { compileKernel, Kernel } from './pack-kernel.js';
 import { hashOf, hex, isSignedBy, keyBytes } from './pack-keys.js';
 import { compareVersions, most, parseVersion, readManifest } from './pack-manifest.js';
+import { plain } from './pack-reader.js';
 import { sourceOf } from './pack-source.js';
 
 export { AmbiError, hashOf };
@@ -17,6 +18,9 @@ export { AmbiError, hashOf };
 export const runtimeVersion = '0.1.0';
 
 const denied = (message) => fail(message, 'denied');
+
+/** Of what someone else threw, which may be anything. */
+const sentenceOf = (e) => (typeof e?.message === 'string' ? plain(e.message) : 'what was thrown is no error');
 
 // ---- turns ---------------------------------------------------------------------------------------------------------
 const turns = new WeakMap(); // of a state: the end of the last step over it
@@ -72,8 +76,8 @@ export class PackHost {
 
   async #file(source, name, limit) {
     const data = await source(name, limit).catch((e) => {
-      if (e.status === 'denied') this.#refused('files', e.message);
-      throw e;
+      if (e instanceof AmbiError && e.status !== 'denied') throw e;
+      this.#refused('files', e instanceof AmbiError ? e.message : `${name} cannot be read: ${sentenceOf(e)}`);
     });
     if (data === undefined || data === null) return this.#refused('files', `${name} is not there`);
     if (!(data instanceof Uint8Array) && !(data instanceof ArrayBuffer))
@@ -182,6 +186,7 @@ export class PackHost {
       const newest = this.#newest.get(m.name);
       if (newest && compareVersions(m.version, newest) < 0)
         this.#refused('downgrade', `a newer ${m.name} than ${m.versionText} was activated before`);
+      if (this.#closed) fail('the host was closed'); // a swap that is refused raises no floor
       const next = new Map(this.#newest).set(m.name, m.version);
       await this.#options.state?.save(Object.fromEntries([...next].map(([name, v]) => [name, v.join('.')])));
       this.#newest = next;
@@ -217,7 +222,7 @@ export class PackHost {
   async run(id, call) {
     const active = this.#active ?? fail('no pack is active');
     const kernel = active.kernels.get(id) ?? active.kernels.get(active.fallbacks.get(id));
-    return kernel ? kernel.run(call) : fail(`the pack ${active.name} has no kernel ${String(id).slice(0, 64)}`);
+    return kernel ? kernel.run(call) : fail(`the pack ${active.name} has no kernel ${shown(id).slice(0, 64)}`);
   }
 
   /** The active pack ends with it, and no other becomes active; what else was opened stays. */
@@ -260,7 +265,7 @@ class Pack {
    */
   async kernel(id) {
     if (this.#closed) fail(`the pack ${this.name} was closed`);
-    let why = new AmbiError(`the pack ${this.name} has no kernel ${String(id).slice(0, 64)}`);
+    let why = new AmbiError(`the pack ${this.name} has no kernel ${shown(id).slice(0, 64)}`);
     const tried = new Set();
     for (; typeof id === 'string' && !tried.has(id); id = this.manifest.fallbacks.get(id)) {
       tried.add(id);

@@ -233,6 +233,19 @@ test('a host that is closed while it swaps makes nothing active', async () => {
   ok(ended === workers.length - from, `${ended} of ${workers.length - from} workers ended`);
 });
 
+test('a host that is closed before its swap saves leaves the state as it was', async () => {
+  let saved = 0;
+  const state = { load: () => pause(50).then(() => ({})), save: () => saved++ };
+  const host = new PackHost({ trusted: [key.public], state });
+  const one = await opened(host);
+  const kernel = await one.kernel('k');
+  const swap = host.swap(one);
+  setTimeout(() => host.close(), 20);
+  await rejects(swap, /the host was closed/);
+  equal(saved, 0, 'saves');
+  kernel.close();
+});
+
 // ---- calls ---------------------------------------------------------------------------------------------------------
 test('inputs are copied when the call is made', async () => {
   const host = new PackHost({ trusted: [key.public] });
@@ -247,6 +260,21 @@ test('inputs are copied when the call is made', async () => {
   }
   kernel.close();
   host.close();
+});
+
+test('arrays that are taken away or shrink, before the call or during it, are AmbiErrors', async () => {
+  const kernel = await (await opened(new PackHost({ trusted: [key.public] }))).kernel('k');
+  const take = (view) => void structuredClone(view.buffer, { transfer: [view.buffer] });
+  const taken = (View) => { const v = new View(new ArrayBuffer(4)); take(v); return v; };
+  const later = (out, act) => { const call = kernel.run({ ...two, ...out }); act(); return call; };
+  const [out, scratch, short] = [new Float32Array(1), new Float32Array(1), new Uint8Array(new ArrayBuffer(8, { maxByteLength: 8 }))];
+  for (const [call, why] of [...[Float32Array, DataView].flatMap((V) => ['a', 'b', 'out', 'scratch', 'params'].map((r) => [kernel.run({ ...two, [r]: taken(V) }), `${r}: .*detached`])),
+    [later({ out }, () => take(out)), 'out: .*detached'], [later({ scratch }, () => take(scratch)), 'scratch: .*detached'],
+    [later({ out: short }, () => short.buffer.resize(2)), 'out: .*shrunk to 2 bytes']]) {
+    ok((await rejects(call, new RegExp(`k: ${why}`))) instanceof pack.AmbiError, `${why}: no AmbiError`);
+  }
+  equal((await kernel.run(two)).out[0], 4);
+  kernel.close();
 });
 
 test('a region given as a number is zeros, whatever was there', async () => {
@@ -379,6 +407,10 @@ test('options, sources and calls that are none', async () => {
   await rejects(host.open('http://127.0.0.1:1/'), /refused by files: kernels\.json: fetch failed/);
   await rejects(host.open('http://['), /is no URL/);
   await rejects(host.open(() => 7), /kernels\.json: expected a Uint8Array/);
+  for (const thrown of [null, undefined, 7, Object.create(null), new Error('mine\x1b[2J'), { status: 'denied' }]) {
+    const e = await rejects(host.open(() => { throw thrown; }), /refused by files: kernels\.json cannot be read: (mine|what was thrown is no error)/);
+    ok(e instanceof pack.AmbiError && !e.message.includes('\x1b'), 'an AmbiError');
+  }
   await rejects(host.open({ ...files, 'kernels.json': 'text' }), /kernels\.json: expected a Uint8Array/);
   const kernel = await (await host.open(files)).kernel('k');
   for (const ticks of ['abc', -1, NaN, 1.5]) await rejects(kernel.run({ ...two, ticks }), /ticks: expected/);
