@@ -95,19 +95,17 @@ static int within(const runner *r, const json_value *p, double v) {
 
 static int take_param(runner *r, const json_value *p, const json_value *params, int index) {
   const json_value *start = json_get(p, "default");
-  const char *type = json_text(json_get(p, "type"));
   double shape = inferred(r, p->key, params);
-  double v = shape == shape ? shape : start && start->type == JSON_NUMBER ? start->number : 0;
+  double v = shape == shape ? shape : start ? start->number : 0;
   if (!given(r->set, p->key, &v) && shape < 0)
     return wrong(r, "a has too few axes to say %s: --set %s=N does", p->key, p->key);
   float f = (float)v;
   if (index == PACK_WORDS) return wrong(r, "more than %d params", (int)PACK_WORDS);
   if (!within(r, p, v)) return 0;
-  if (type && strcmp(type, "f32") == 0) {
+  if (strcmp(json_text(json_get(p, "type")), "f32") == 0) {
     memcpy(&r->words[index], &f, sizeof f);
     return 1;
   }
-  if (!type || strcmp(type, "u32") != 0) return wrong(r, "%s: of a type that is neither u32 nor f32", p->key);
   if (!(v >= 0 && v <= (double)UINT32_MAX) || v != floor(v))
     return wrong(r, "%s: expected a whole number from 0 to %u, got %g", p->key, UINT32_MAX, v);
   r->words[index] = (uint32_t)v;

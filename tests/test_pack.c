@@ -432,6 +432,8 @@ static void test_manifests(void) {
       {KERNEL("\"path\": \"a\", \"resource_limits\": {\"max_epoch_ticks\": -1}"), "max_epoch_ticks"},
       {KERNEL("\"path\": \"a\", \"inputs\": [{\"name\": 1}]"), "name"},
       {KERNEL("\"path\": \"a\", \"params\": {\"n\": 3}"), "object"},
+      {KERNEL("\"path\": \"a\", \"params\": {\"n\": {\"type\": \"i64\"}}"), "types u32 and f32"},
+      {KERNEL("\"path\": \"a\", \"params\": {\"n\": {\"type\": \"f32\", \"default\": \"1.5\"}}"), "default: expected"},
       {KERNEL("\"path\": \"a\", \"id\": \"k\""), "manifest"},
       {HEAD "\"kernels\": [], \"fallbacks\": {\"a\": \"b\"}}", "fallbacks"},
       {"{\"name\": \"n\", \"version\": \"1.0\", \"min_runtime_version\": \"0.0.0\", \"max_runtime_version\": "

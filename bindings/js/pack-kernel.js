@@ -34,7 +34,6 @@ function paramBytes(k, values) {
     if (typeof value !== 'number') fail(`${where}: expected a number`);
     if (value < min || value > max) fail(`${where}: ${value} is not from ${min} to ${max}`);
     if (type === 'f32') view.setFloat32(4 * i, value, true);
-    else if (type !== 'u32') fail(`${where}: of a type that is neither u32 nor f32`);
     else if (!Number.isInteger(value) || value < 0 || value >= 2 ** 32) fail(`${where}: expected a whole number of 32 bits`);
     else view.setUint32(4 * i, value, true);
   }

@@ -393,6 +393,16 @@ test('schema and host agree about a manifest with something wrong anywhere in it
   ok(count > 500, `${count} manifests`);
 });
 
+test('params are u32 or f32, and their defaults numbers', () => {
+  const kernel = { id: 'k', category: 'custom', path: 'k.wasm', hash: `sha256:${'0'.repeat(64)}` };
+  const of = (n) => ({ name: 'n', version: '1.0.0', min_runtime_version: '0.0.0', max_runtime_version: '9.0.0', kernels: [{ ...kernel, params: { n } }] });
+  for (const type of ['u32', 'f32']) equal(refusal(of({ type, default: 2 })) + mistake(of({ type, default: 2 }), schema), '');
+  for (const n of [{ type: 'i64' }, { type: '' }, ...['1.5', null, true, [1], {}].map((d) => ({ type: 'f32', default: d }))]) {
+    ok(/^manifest: k: (params: expected types u32 and f32|default: expected number, got)/.test(refusal(of(n))), `${JSON.stringify(n)}: ${refusal(of(n))}`);
+    ok(mistake(of(n), schema) !== '', `${JSON.stringify(n)}: the schema lets it through`);
+  }
+});
+
 test('options, sources and calls that are none', async () => {
   throws(() => new PackHost({ allowed: [null] }), /allowed\[0\] has no id/);
   throws(() => new PackHost({ allowed: [{ id: 'k' }] }), /allowed\[0\] has no hash/);
