@@ -21,12 +21,14 @@ typedef struct {
 } runner;
 
 __attribute__((format(printf, 2, 3))) static int wrong(const runner *r, const char *format, ...) {
+  char sentence[600];
   va_list ap;
   va_start(ap, format);
-  fprintf(stderr, "ambi pack: %s: ", r->id);
-  vfprintf(stderr, format, ap);
-  fprintf(stderr, "\n");
+  vsnprintf(sentence, sizeof sentence, format, ap);
   va_end(ap);
+  fprintf(stderr, "ambi pack: %s: ", r->id);
+  put_plain(stderr, sentence); /* it may name a param */
+  fprintf(stderr, "\n");
   return 0;
 }
 
@@ -187,10 +189,12 @@ static void say_inputs(const runner *r) {
   if (r->call.pass != AMBI_FORWARD || !inputs || !inputs->child) return;
   fprintf(stderr, "ambi pack: %s takes", r->id);
   for (const json_value *t = inputs->child; t; t = t->next) {
-    fprintf(stderr, " %s (", json_text(json_get(t, "name")));
+    fprintf(stderr, " ");
+    put_plain(stderr, json_text(json_get(t, "name")));
+    fprintf(stderr, " (");
     for (const json_value *n = json_get(t, "shape")->child; n; n = n->next) {
       if (n->type == JSON_STRING)
-        fprintf(stderr, "%s", n->text);
+        put_plain(stderr, n->text);
       else
         fprintf(stderr, "%lld", (long long)n->integer);
       fprintf(stderr, "%s", n->next ? ", " : "");

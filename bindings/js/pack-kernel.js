@@ -5,7 +5,6 @@ import { deadlineIn, Instance } from './pack-instance.js';
 import { fromHex } from './pack-keys.js';
 import { most } from './pack-manifest.js';
 import { prepareModule } from './pack-module.js';
-import { plain } from './pack-reader.js';
 
 const denied = (message) => fail(message, 'denied');
 
@@ -88,7 +87,7 @@ class Compiled {
     try {
       k.#module = await WebAssembly.compile(limited);
     } catch (e) {
-      fail(`${info.id}: ${plain(e.message)}`, 'compile failed');
+      fail(`${info.id}: ${e.message}`, 'compile failed');
     }
     try {
       await k.#selfTest();

@@ -5,11 +5,10 @@
 //   const pack = await host.open('https://example.org/kernels/');     verified: nothing is compiled yet
 //   const swiglu = await pack.kernel('swiglu_f32');                    compiled, started, self-tested
 //   const { out } = await swiglu.run({ a: x, b: gate, out: x.byteLength, params });
-import { AmbiError, checkKeys, fail, shown } from './wasm.js';
+import { AmbiError, checkKeys, fail, plain, shown } from './wasm.js';
 import { compileKernel, Kernel } from './pack-kernel.js';
 import { hashOf, hex, isSignedBy, keyBytes } from './pack-keys.js';
 import { compareVersions, most, parseVersion, readManifest } from './pack-manifest.js';
-import { plain } from './pack-reader.js';
 import { sourceOf } from './pack-source.js';
 
 export { AmbiError, hashOf };

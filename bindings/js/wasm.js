@@ -3,11 +3,14 @@
 
 import { startWorker } from './worker.js';
 
+/** Names that manifests and modules give reach terminals and logs in sentences: control characters become spaces. */
+export const plain = (text) => text.replace(/[\0-\x1f\x7f-\x9f]/g, ' ');
+
 /** A failure, with the library's sentence: what was expected, what was given. */
 export class AmbiError extends Error {
   /** @param {string} message @param {string} [status] the library's name of it: 'invalid', 'unsupported', .. */
   constructor(message, status = 'invalid') {
-    super(message);
+    super(plain(`${message}`));
     this.name = 'AmbiError';
     this.status = status;
   }

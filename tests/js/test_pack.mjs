@@ -268,10 +268,10 @@ test('arrays that are taken away or shrink, before the call or during it, are Am
   const taken = (View) => { const v = new View(new ArrayBuffer(4)); take(v); return v; };
   const later = (out, act) => { const call = kernel.run({ ...two, ...out }); act(); return call; };
   const [out, scratch, short] = [new Float32Array(1), new Float32Array(1), new Uint8Array(new ArrayBuffer(8, { maxByteLength: 8 }))];
-  for (const [call, why] of [...[Float32Array, DataView].flatMap((V) => ['a', 'b', 'out', 'scratch', 'params'].map((r) => [kernel.run({ ...two, [r]: taken(V) }), `${r}: .*detached`])),
-    [later({ out }, () => take(out)), 'out: .*detached'], [later({ scratch }, () => take(scratch)), 'scratch: .*detached'],
-    [later({ out: short }, () => short.buffer.resize(2)), 'out: .*shrunk to 2 bytes']]) {
-    ok((await rejects(call, new RegExp(`k: ${why}`))) instanceof pack.AmbiError, `${why}: no AmbiError`);
+  for (const [call, why] of [...[Float32Array, DataView].flatMap((V) => ['a', 'b', 'out', 'scratch', 'params'].map((r) => [() => kernel.run({ ...two, [r]: taken(V) }), `${r}: .*detached`])),
+    [() => later({ out }, () => take(out)), 'out: .*detached'], [() => later({ scratch }, () => take(scratch)), 'scratch: .*detached'],
+    [() => later({ out: short }, () => short.buffer.resize(2)), 'out: .*shrunk to 2 bytes']]) {
+    ok((await rejects(call(), new RegExp(`k: ${why}`))) instanceof pack.AmbiError, `${why}: no AmbiError`);
   }
   equal((await kernel.run(two)).out[0], 4);
   kernel.close();
@@ -445,6 +445,21 @@ test('names in a module move no cursor', async () => {
   const imports = [{ from: 'e\x1b[31mv', name: '\x07f', kind: 0, type: [3] }];
   const e = await rejects((await host.open(await makePack(module(num(0), { imports }), key))).kernel('k'), /\[31mv/);
   ok(!/[\x1b\x07]/.test(e.message), JSON.stringify(e.message));
+});
+
+test('names in a manifest move no cursor', async () => {
+  const host = new PackHost({ trusted: [key.public] });
+  const escapes = '\x1b[2J\x9b2J\x07\nok signature';
+  const params = { [`p${escapes}`]: { type: 'u32', default: 2, max: 1 } };
+  const kernel = await (await opened(host, goodBody, { kernel: { params } })).kernel('k');
+  const twice = await makePack(module(goodBody), key);
+  const text = `{"${escapes.replace(/[^ -~]/g, '')}\\u001b": 1, "${escapes.replace(/[^ -~]/g, '')}\\u001b": 2}`;
+  for (const call of [() => kernel.run({ ...two, params: {} }), () => kernel.run({ ...two, params: { q: 1 } }), () => opened(host, goodBody, { version: `1${escapes}` }),
+    () => sign({ ...twice, 'kernels.json': new TextEncoder().encode(text) }, key).then((f) => host.open(f))]) {
+    const { message } = await rejects(call(), /\[2J/);
+    ok(!/[\0-\x1f\x7f-\x9f]/.test(message), JSON.stringify(message));
+  }
+  kernel.close();
 });
 
 test('types without end are not read', async () => {
