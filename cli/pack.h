@@ -2,6 +2,7 @@
 #ifndef CLI_PACK_H
 #define CLI_PACK_H
 #include <ambi/pack.h>
+#include <stdio.h>
 
 #include "options.h"
 
@@ -40,5 +41,8 @@ typedef struct {
 /* A host for these options, NULL after printing why not. With t->verbose each check is printed. */
 ambi_pack_host *trust_host(trust_options *t);
 int trouble(const char *what); /* prints ambi_error(); 1 */
+
+/* Text of a manifest, or a sentence that quotes it: it moves no cursor and begins no line that looks like another. */
+void put_plain(FILE *to, const char *text);
 
 #endif

@@ -11,8 +11,18 @@
 #include "../util/files.h"
 #include "pack.h"
 
+void put_plain(FILE *to, const char *text) {
+  for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
+    int c1 = c[0] == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0; /* U+009B does what ESC [ does */
+    c += c1;
+    putc(c1 || *c < 0x20 || *c == 0x7f ? ' ' : *c, to);
+  }
+}
+
 int trouble(const char *what) {
-  fprintf(stderr, "ambi pack: %s: %s\n", what, ambi_error());
+  fprintf(stderr, "ambi pack: %s: ", what);
+  put_plain(stderr, ambi_error());
+  fprintf(stderr, "\n");
   return 1;
 }
 
@@ -150,8 +160,12 @@ static int read_keys(const char *list, uint8_t keys[MOST_KEYS][32]) {
 static void report(void *context, const char *check, int passed, const char *sentence) {
   trust_options *t = context;
   t->refused += !passed;
-  if (t->verbose) printf("%-4s  %-15s %s\n", passed ? "ok" : "FAIL", check, sentence);
-  if (!t->verbose && strcmp(check, "kernel") == 0) fprintf(stderr, "ambi pack: %s\n", sentence);
+  if (t->verbose || strcmp(check, "kernel") == 0) {
+    FILE *to = t->verbose ? stdout : stderr;
+    t->verbose ? fprintf(to, "%-4s  %-15s ", passed ? "ok" : "FAIL", check) : fprintf(to, "ambi pack: ");
+    put_plain(to, sentence);
+    fprintf(to, "\n");
+  }
   if (t->insecure && strcmp(check, "signature") == 0)
     fprintf(stderr, "WARNING: --insecure-accept-unsigned-packs-for-development: the signature is not checked\n");
 }
@@ -208,12 +222,6 @@ int pack_verify(int argc, char **argv) {
   return rc;
 }
 
-/* Free text of a manifest: it moves no cursor and begins no line that looks like another. */
-static void put_plain(const char *text) {
-  for (; *text; text++) putchar((unsigned char)*text < 0x20 || *text == 0x7f ? ' ' : *text);
-  putchar('\n');
-}
-
 int pack_info(int argc, char **argv) {
   trust_options t = {0};
   const char *folder = NULL;
@@ -231,12 +239,14 @@ int pack_info(int argc, char **argv) {
   rc = ambi_pack_open(host, folder, &pack) == AMBI_OK ? 0 : trouble(folder);
   if (!rc && ambi_pack_get_info(pack, &p) == AMBI_OK) {
     printf("%s %s: ", p.name, p.version);
-    put_plain(p.description);
+    put_plain(stdout, p.description);
+    printf("\n");
   }
   for (int32_t i = 0; !rc && ambi_pack_get_kernel_info(pack, i, &k) == AMBI_OK; i++) {
     printf("  %-15s %6llu bytes  %5u pages  %6u ms  %d tests  ", k.id, (unsigned long long)k.bytes, k.max_memory_pages,
            k.max_epoch_ticks, k.self_tests);
-    put_plain(k.name);
+    put_plain(stdout, k.name);
+    printf("\n");
   }
   ambi_pack_close(pack);
   ambi_pack_host_destroy(host);

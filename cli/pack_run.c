@@ -21,12 +21,14 @@ typedef struct {
 } runner;
 
 __attribute__((format(printf, 2, 3))) static int wrong(const runner *r, const char *format, ...) {
+  char sentence[600];
   va_list ap;
   va_start(ap, format);
-  fprintf(stderr, "ambi pack: %s: ", r->id);
-  vfprintf(stderr, format, ap);
-  fprintf(stderr, "\n");
+  vsnprintf(sentence, sizeof sentence, format, ap);
   va_end(ap);
+  fprintf(stderr, "ambi pack: %s: ", r->id);
+  put_plain(stderr, sentence); /* it may name a param */
+  fprintf(stderr, "\n");
   return 0;
 }
 
@@ -95,19 +97,17 @@ static int within(const runner *r, const json_value *p, double v) {
 
 static int take_param(runner *r, const json_value *p, const json_value *params, int index) {
   const json_value *start = json_get(p, "default");
-  const char *type = json_text(json_get(p, "type"));
   double shape = inferred(r, p->key, params);
-  double v = shape == shape ? shape : start && start->type == JSON_NUMBER ? start->number : 0;
+  double v = shape == shape ? shape : start ? start->number : 0;
   if (!given(r->set, p->key, &v) && shape < 0)
     return wrong(r, "a has too few axes to say %s: --set %s=N does", p->key, p->key);
   float f = (float)v;
   if (index == PACK_WORDS) return wrong(r, "more than %d params", (int)PACK_WORDS);
   if (!within(r, p, v)) return 0;
-  if (type && strcmp(type, "f32") == 0) {
+  if (strcmp(json_text(json_get(p, "type")), "f32") == 0) {
     memcpy(&r->words[index], &f, sizeof f);
     return 1;
   }
-  if (!type || strcmp(type, "u32") != 0) return wrong(r, "%s: of a type that is neither u32 nor f32", p->key);
   if (!(v >= 0 && v <= (double)UINT32_MAX) || v != floor(v))
     return wrong(r, "%s: expected a whole number from 0 to %u, got %g", p->key, UINT32_MAX, v);
   r->words[index] = (uint32_t)v;
@@ -189,10 +189,12 @@ static void say_inputs(const runner *r) {
   if (r->call.pass != AMBI_FORWARD || !inputs || !inputs->child) return;
   fprintf(stderr, "ambi pack: %s takes", r->id);
   for (const json_value *t = inputs->child; t; t = t->next) {
-    fprintf(stderr, " %s (", json_text(json_get(t, "name")));
+    fprintf(stderr, " ");
+    put_plain(stderr, json_text(json_get(t, "name")));
+    fprintf(stderr, " (");
     for (const json_value *n = json_get(t, "shape")->child; n; n = n->next) {
       if (n->type == JSON_STRING)
-        fprintf(stderr, "%s", n->text);
+        put_plain(stderr, n->text);
       else
         fprintf(stderr, "%lld", (long long)n->integer);
       fprintf(stderr, "%s", n->next ? ", " : "");

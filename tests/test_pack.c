@@ -278,6 +278,31 @@ static void test_keys(void) {
   free(wasm);
 }
 
+/* Points of small order, one spelt beyond p: R = 1 and S = 0 would be right for some of a few texts, without a secret.
+ */
+static void test_weak_keys(void) {
+  static const uint8_t weak[][3] = {{0, 0, 0},        {1, 0, 0},        {1, 0, 128},
+                                    {0xec, 255, 127}, {0xed, 255, 127}, {0xee, 255, 127}};
+  static const char signature[64] = {1};
+  char path[512], err[200], version[16];
+  forged_pack p = {"weak", version, NULL, 0, secret, NULL};
+  snprintf(path, sizeof path, "%s/weak/kernels.json.sig", root);
+  for (int i = 0; i < 96; i++) {
+    const uint8_t *w = weak[i % 6];
+    uint8_t trusted[1][32] = {{w[0]}};
+    memset(trusted[0] + 1, w[1], 30);
+    trusted[0][31] = w[2];
+    ambi_pack_options o = {.trusted = (const uint8_t(*)[32])trusted, .trusted_count = 1};
+    ambi_pack_host *h = NULL;
+    ambi_pack *pack = NULL;
+    snprintf(version, sizeof version, "1.0.%d", i / 6);
+    CHECK(forge_pack(path_of("weak"), &p) && file_write(path, signature, 64, err, sizeof err), "%s", err);
+    CHECK_OK(ambi_pack_host_create(&o, &h));
+    CHECK_STATUS(ambi_pack_open(h, path_of("weak"), &pack), AMBI_DENIED, "signature", "trusted keys");
+    ambi_pack_host_destroy(h);
+  }
+}
+
 static void test_allowed(void) {
   size_t bytes = 0;
   char hash[72];
@@ -407,6 +432,8 @@ static void test_manifests(void) {
       {KERNEL("\"path\": \"a\", \"resource_limits\": {\"max_epoch_ticks\": -1}"), "max_epoch_ticks"},
       {KERNEL("\"path\": \"a\", \"inputs\": [{\"name\": 1}]"), "name"},
       {KERNEL("\"path\": \"a\", \"params\": {\"n\": 3}"), "object"},
+      {KERNEL("\"path\": \"a\", \"params\": {\"n\": {\"type\": \"i64\"}}"), "types u32 and f32"},
+      {KERNEL("\"path\": \"a\", \"params\": {\"n\": {\"type\": \"f32\", \"default\": \"1.5\"}}"), "default: expected"},
       {KERNEL("\"path\": \"a\", \"id\": \"k\""), "manifest"},
       {HEAD "\"kernels\": [], \"fallbacks\": {\"a\": \"b\"}}", "fallbacks"},
       {"{\"name\": \"n\", \"version\": \"1.0\", \"min_runtime_version\": \"0.0.0\", \"max_runtime_version\": "
@@ -516,6 +543,7 @@ int main(void) {
     test_damage();
     test_signed_damage();
     test_keys();
+    test_weak_keys();
     test_allowed();
     test_fallbacks();
     test_replay();

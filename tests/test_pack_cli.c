@@ -170,6 +170,57 @@ static void test_fallback(void) {
   CHECK(strstr(said, "self-test"), "why it cannot: %s", said);
 }
 
+/* ---- names that would move a terminal's cursor, or look like a line of ambi's own ---- */
+#define ESCAPES "\\u001b[2J\\u009b2J\\u0007\\nok    signature"
+static void make_loud_packs(void) {
+  static const char described[] = "\"name\": \"" ESCAPES "\", \"inputs\": [{\"name\": \"x" ESCAPES
+                                  "\", \"dtype\": \"f32\", \"shape\": [\"n" ESCAPES "\", 2]}]";
+  static const char param[] = "\"params\": {\"p" ESCAPES "\": {\"type\": \"u32\", \"default\": 2, \"max\": 1}}";
+  size_t n = 0;
+  void *picky = forge_kernel(PICKY, "(i32.const 1)", &n);
+  forged_kernel k[] = {{"inputs", picky, n, described}, {"param", picky, n, param}};
+  forged_pack p = {"loud", "1.0.0", k, 2, secret, "\"description\": \"" ESCAPES "\""};
+  CHECK(picky && forge_pack(in_root("loud"), &p), "a pack cannot be made");
+  p.version = "1" ESCAPES;
+  CHECK(forge_pack(in_root("version"), &p), "a pack cannot be made");
+  p.version = "1.0.0", p.more = "\"a" ESCAPES "\": 1, \"a" ESCAPES "\": 2";
+  CHECK(forge_pack(in_root("twice"), &p), "a pack cannot be made");
+  free(picky);
+}
+
+/* What the last command printed, on both ways: lines of text, and no other line than its own. */
+static void check_quiet(const char *what) {
+  char err[200];
+  size_t n = 0;
+  char *out = file_read(in_root("stdout"), MOST_SAID, &n, err, sizeof err);
+  const char *both[] = {said, out ? out : err};
+  CHECK(out != NULL, "%s", err);
+  for (int i = 0; i < 2; i++) {
+    CHECK(!strpbrk(both[i], "\033\a") && !strstr(both[i], "\xc2\x9b"), "%s: %s moves the cursor", what, both[i]);
+    CHECK(!strstr(both[i], "\nok    signature\n") && !strstr(both[i], "\nok    signature ("), "%s: %s", what, both[i]);
+  }
+  CHECK(strstr(said, "[2J") || (out && strstr(out, "[2J")), "%s: nothing was quoted", what);
+  free(out);
+}
+
+static void test_loud(void) {
+  char *a = in_root("a.npy");
+  make_loud_packs();
+  REFUSED(1, "inputs takes x", pack_run, in_root("loud"), "inputs", "--trust", hex, "--a", a);
+  check_quiet("inputs");
+  REFUSED(1, "at most 1, got 2", pack_run, in_root("loud"), "param", "--trust", hex, "--a", a);
+  check_quiet("a param");
+  REFUSED(0, "", pack_info, in_root("loud"), "--trust", hex);
+  check_quiet("info");
+  static const char *const bad[] = {"version", "twice"};
+  for (int i = 0; i < 2; i++) {
+    REFUSED(1, "", pack_verify, in_root(bad[i]), "--trust", hex);
+    check_quiet(bad[i]);
+    REFUSED(1, "manifest", pack_run, in_root(bad[i]), "inputs", "--trust", hex, "--a", a);
+    check_quiet(bad[i]);
+  }
+}
+
 /* ---- the other commands ---- */
 static void test_keys(void) {
   char upper[65], long_name[4096], err[200];
@@ -229,6 +280,7 @@ int main(void) {
   test_missing();
   test_printed();
   test_fallback();
+  test_loud();
   test_keys();
   test_build();
   test_swaps();

@@ -1,8 +1,11 @@
 // Types of ambi.js: neural-network kernels that run forwards and backwards.
 
 export type Dtype = 'f32' | 'f16' | 'bf16' | 'f64' | 'i32' | 'i64' | 'u8';
+/** Where the compiler's library has it (lib.esnext.float16), else nothing. */
+type MaybeFloat16Array = typeof globalThis extends { Float16Array: { prototype: infer T } } ? T : never;
 /** f16 and bf16 travel as their bits, in a Uint16Array; f16 also in a Float16Array, where the engine has it. */
 export type TypedArray =
+  | MaybeFloat16Array
   | Float32Array | Float64Array | Uint16Array | Int32Array | BigInt64Array | Uint8Array | Uint8ClampedArray;
 export type Status =
   | 'invalid' | 'unsupported' | 'no memory' | 'no device' | 'compile failed' | 'device lost' | 'denied' | 'timeout';

@@ -2,8 +2,8 @@
 //
 // A run stages the typed arrays it is given: parts of one ArrayBuffer that overlap share one block, so that views which
 // interleave, or are in place, mean the same inside as outside. Which overlaps are allowed is the library's to say.
-import { arrayTag, dtypeOf, dtypes, expectArray, place } from './dtypes.js';
-import { fail } from './wasm.js';
+import { arrayTag, bytesAt, dtypeOf, dtypes, expectArray, place } from './dtypes.js';
+import { fail, shown } from './wasm.js';
 
 const dispose = Symbol.dispose ?? Symbol.for('Symbol.dispose');
 
@@ -52,7 +52,7 @@ export class Buffer extends Handle {
   constructor(w, dtype, length) {
     super();
     const { bytes } = dtypeOf(dtype, 'buffer');
-    if (!Number.isSafeInteger(length) || length < 0) fail(`buffer: expected a length, got ${String(length)}`);
+    if (!Number.isSafeInteger(length) || length < 0) fail(`buffer: expected a length, got ${shown(length)}`);
     Object.defineProperties(this, {
       dtype: { value: dtype, enumerable: true },
       length: { value: length, enumerable: true },
@@ -75,25 +75,26 @@ export class Buffer extends Handle {
   write(array, at = 0) {
     const from = place(expectArray(array, this.dtype, 'buffer.write'));
     this.#check(from.length, at, 'buffer.write');
-    const bytes = new Uint8Array(from.buffer, from.byteOffset, from.byteLength);
+    const bytes = bytesAt(from, 'buffer.write');
     this.#w.bytes(this.#at + at * dtypes[this.dtype].bytes, from.byteLength).set(bytes);
     return this;
   }
 
   /** Copies elements out, from `at` on: as many as `into` holds, or all into a new array. */
   read(into, at = 0) {
-    const target = into ?? new dtypes[this.dtype].Array(Math.max(this.length - at, 0));
+    this.#check(0, at, 'buffer.read');
+    const target = into ?? new dtypes[this.dtype].Array(this.length - at);
     const to = place(expectArray(target, this.dtype, 'buffer.read'));
     this.#check(to.length, at, 'buffer.read');
     const from = this.#w.bytes(this.#at + at * dtypes[this.dtype].bytes, to.byteLength);
-    new Uint8Array(to.buffer, to.byteOffset, to.byteLength).set(from);
+    bytesAt(to, 'buffer.read').set(from);
     return target;
   }
 
   #check(count, at, where) {
     if (this.freed) fail(`${where}: the buffer was freed`);
-    if (!Number.isSafeInteger(at) || at < 0 || at + count > this.length)
-      fail(`${where}: elements ${String(at)} to ${at + count} of ${this.length}`);
+    if (!Number.isSafeInteger(at) || at < 0) fail(`${where}: expected an element to begin at, got ${shown(at)}`);
+    if (at + count > this.length) fail(`${where}: elements ${at} to ${at + count} of ${this.length}`);
   }
 }
 

@@ -1,6 +1,6 @@
 // describe.js -- a plan's description as an ambi_op in the module's memory. All is checked by name, by reflection.
 import { dtypeOf } from './dtypes.js';
-import { checkKeys, fail } from './wasm.js';
+import { checkKeys, fail, shown } from './wasm.js';
 
 const own = (object, key) => Object.hasOwn(object, key);
 const keys = ['op', 'pass', 'dtype', 'tensors', 'grads', 'want', 'accumulate', 'attrs'];
@@ -21,7 +21,7 @@ function findSlot(op, name, where) {
 function checkNumbers(list, where, least) {
   if (!Array.isArray(list)) fail(`${where}: expected an array of whole numbers`);
   for (const n of list)
-    if (!Number.isSafeInteger(n) || n < least) fail(`${where}: expected whole numbers, got ${String(n)}`);
+    if (!Number.isSafeInteger(n) || n < least) fail(`${where}: expected whole numbers, got ${shown(n)}`);
   return list;
 }
 
@@ -87,9 +87,9 @@ function writeAttr(w, at, op, name, value) {
   if (attr.type === 'enum') number = attr.values.indexOf(value);
   if (attr.type === 'boolean') number = typeof value === 'boolean' ? Number(value) : NaN;
   if (attr.type === 'enum' && number < 0)
-    fail(`${where}: expected one of ${attr.values.join(', ')}, got ${String(value)}`);
+    fail(`${where}: expected one of ${attr.values.join(', ')}, got ${shown(value)}`);
   if (typeof number !== 'number' || Number.isNaN(number) || (attr.type === 'integer' && number !== (number | 0)))
-    fail(`${where}: expected ${attr.type === 'integer' ? 'an' : 'a'} ${attr.type}, got ${String(value)}`);
+    fail(`${where}: expected ${attr.type === 'integer' ? 'an' : 'a'} ${attr.type}, got ${shown(value)}`);
   refuseZero(attr, number, where);
   if (attr.type === 'number') w.view.setFloat64(at + attr.offset, number, true);
   else w.view.setInt32(at + attr.offset, number, true);
@@ -98,9 +98,9 @@ function writeAttr(w, at, op, name, value) {
 function findOp(ops, d) {
   checkKeys(d, keys, 'plan');
   if (typeof d.op !== 'string' || !own(ops, d.op))
-    fail(`plan: there is no op ${String(d.op)}; there are ${Object.keys(ops).join(', ')}`);
+    fail(`plan: there is no op ${shown(d.op)}; there are ${Object.keys(ops).join(', ')}`);
   if (d.pass !== undefined && d.pass !== 'forward' && d.pass !== 'backward')
-    fail(`${d.op}: pass: expected 'forward' or 'backward', got ${String(d.pass)}`);
+    fail(`${d.op}: pass: expected 'forward' or 'backward', got ${shown(d.pass)}`);
   return ops[d.op];
 }
 

@@ -1,5 +1,5 @@
 // dtypes.js -- storage types: their numbers in C, and the typed arrays they are passed in.
-import { fail } from './wasm.js';
+import { fail, shown } from './wasm.js';
 
 const row = (code, bytes, Array, ...others) => ({ code, bytes, Array, tags: [Array.name, ...others] });
 
@@ -19,7 +19,7 @@ export const dtypeOfCode = (code) => dtypeNames.find((name) => dtypes[name].code
 
 export function dtypeOf(name, where) {
   if (typeof name === 'string' && Object.hasOwn(dtypes, name)) return dtypes[name];
-  return fail(`${where}: there is no dtype ${String(name)}; there are ${dtypeNames.join(', ')}`);
+  return fail(`${where}: there is no dtype ${shown(name)}; there are ${dtypeNames.join(', ')}`);
 }
 
 const typedArray = Object.getPrototypeOf(Uint8Array.prototype);
@@ -37,6 +37,15 @@ export const place = (array) => ({
   byteLength: bytesOf.call(array),
   length: lengthOf.call(array),
 });
+
+/** The bytes of a view as they are now: what it looks at can be taken from it, or shrink. */
+export function bytesAt(view, where) {
+  try {
+    return new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
+  } catch {
+    return fail(`${where}: the array's buffer was detached, or has shrunk`);
+  }
+}
 
 /** The value, if it is a typed array that holds this dtype; otherwise a sentence. */
 export function expectArray(value, dtype, where) {

@@ -1,12 +1,12 @@
 // pack-kernel.js -- a kernel of a pack: compiled and self-tested once, one worker for all its handles, calls in turn.
+import { bytesAt } from './dtypes.js';
 import { checkKeys, fail } from './wasm.js';
 import { deadlineIn, Instance } from './pack-instance.js';
+import { fromHex } from './pack-keys.js';
 import { most } from './pack-manifest.js';
 import { prepareModule } from './pack-module.js';
-import { plain } from './pack-reader.js';
 
 const denied = (message) => fail(message, 'denied');
-export const fromHex = (text) => Uint8Array.from(text.match(/../g) ?? [], (b) => parseInt(b, 16));
 
 // ---- calls ---------------------------------------------------------------------------------------------------------
 const codes = [['', 'ok'], ['invalid', 'invalid input'], ['invalid', 'invalid output'], ['invalid', 'invalid params'],
@@ -15,13 +15,11 @@ const given = ['a', 'b', 'scratch', 'params', 'weight'];
 const taken = ['out', 'scratch'];
 const callKeys = ['pass', 'a', 'b', 'out', 'scratch', 'params', 'weight', 'ticks'];
 
-const bytesOf = (view) => new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
-
 /** Bytes of a region: a copy of a typed array's, or as many zeros as a number says. */
 function regionBytes(value, where) {
   if (value === undefined) return 0;
   if (Number.isSafeInteger(value) && value >= 0 && value < 2 ** 32) return value;
-  if (ArrayBuffer.isView(value)) return bytesOf(value).slice();
+  if (ArrayBuffer.isView(value)) return bytesAt(value, where).slice();
   return fail(`${where}: expected a typed array, or a number of bytes`);
 }
 
@@ -35,7 +33,6 @@ function paramBytes(k, values) {
     if (typeof value !== 'number') fail(`${where}: expected a number`);
     if (value < min || value > max) fail(`${where}: ${value} is not from ${min} to ${max}`);
     if (type === 'f32') view.setFloat32(4 * i, value, true);
-    else if (type !== 'u32') fail(`${where}: of a type that is neither u32 nor f32`);
     else if (!Number.isInteger(value) || value < 0 || value >= 2 ** 32) fail(`${where}: expected a whole number of 32 bits`);
     else view.setUint32(4 * i, value, true);
   }
@@ -55,7 +52,7 @@ function readCall(k, call = {}) {
     fail(`${k.id}: ticks: expected a number of milliseconds`);
   const params = isPlain(call.params) ? paramBytes(k, call.params) : call.params;
   const bytes = given.map((r) => [r, regionBytes(r === 'params' ? params : call[r], `${k.id}: ${r}`)]);
-  const out = ArrayBuffer.isView(call.out) ? call.out.byteLength : regionBytes(call.out, `${k.id}: out`);
+  const out = ArrayBuffer.isView(call.out) ? bytesAt(call.out, `${k.id}: out`).length : regionBytes(call.out, `${k.id}: out`);
   const sizes = Object.fromEntries(bytes.map(([r, b]) => [r, typeof b === 'number' ? b : b.length]));
   const inputs = Object.fromEntries(bytes.filter(([, b]) => typeof b !== 'number'));
   const to = taken.map((r) => [r, call[r]]).filter(([, v]) => ArrayBuffer.isView(v));
@@ -63,8 +60,12 @@ function readCall(k, call = {}) {
   return { backward, inputs, sizes: { ...sizes, out }, to, ticks: limit };
 }
 
-function readResults(results, to) {
-  for (const [r, view] of to) bytesOf(view).set(results[r]);
+function readResults(id, results, to) {
+  for (const [r, view] of to) {
+    const room = bytesAt(view, `${id}: ${r}`);
+    if (room.length < results[r].length) fail(`${id}: ${r}: the array has shrunk to ${room.length} bytes during the call`);
+    room.set(results[r]);
+  }
   const floats = (b) => (b.length % 4 === 0 ? new Float32Array(b.buffer) : b);
   return { out: floats(results.out), scratch: floats(results.scratch) };
 }
@@ -86,7 +87,7 @@ class Compiled {
     try {
       k.#module = await WebAssembly.compile(limited);
     } catch (e) {
-      fail(`${info.id}: ${plain(e.message)}`, 'compile failed');
+      fail(`${info.id}: ${e.message}`, 'compile failed');
     }
     try {
       await k.#selfTest();
@@ -128,7 +129,7 @@ class Compiled {
     try {
       const { code, results } = await this.#ask(call, handle);
       if (code !== 0) this.#returned(code, call.backward);
-      return readResults(results, call.to);
+      return readResults(this.id, results, call.to);
     } finally {
       this.#running = null;
     }

@@ -136,9 +136,9 @@ function readKernel(o, ids) {
   checkTensors(get(o, 'outputs'), k.id);
   k.params = (orders.get(get(o, 'params')) ?? []).map((name) => {
     const p = o.params[name];
-    checkFields(p, k.id, 'type:string! min:number max:number');
-    const start = get(p, 'default');
-    return Object.freeze({ name, type: p.type, absent: typeof start === 'number' ? start : 0,
+    checkFields(p, k.id, 'type:string! default:number min:number max:number');
+    if (p.type !== 'u32' && p.type !== 'f32') wrong(`${k.id}: params: expected types u32 and f32`);
+    return Object.freeze({ name, type: p.type, absent: get(p, 'default') ?? 0,
       min: get(p, 'min') ?? -Infinity, max: get(p, 'max') ?? Infinity });
   });
   Object.freeze(k.params);

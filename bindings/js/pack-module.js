@@ -1,7 +1,7 @@
 // pack-module.js -- a kernel's module before it is compiled: its imports, its exports, what it asks of the compiler, and
 // its memory and table held to the limits of the manifest. Engines have no limiter of their own, so the limits are
 // written into the module.
-import { denied, mostItems, plain, Reader } from './pack-reader.js';
+import { denied, mostItems, Reader } from './pack-reader.js';
 import { checkWork } from './pack-scan.js';
 
 const functionTag = 0x60;
@@ -57,7 +57,7 @@ function readSections(bytes, id) {
 function checkImports(part, id) {
   if (!part || part.number() === 0) return;
   const [from, name] = [part.name(), part.name()];
-  const what = plain(`${from.slice(0, 60)}.${name.slice(0, 60)}`);
+  const what = `${from.slice(0, 60)}.${name.slice(0, 60)}`;
   denied(`refused by imports: ${id} asks for ${what}, and a kernel may import nothing`);
 }
 

@@ -5,9 +5,6 @@ export const denied = (message) => {
   throw new AmbiError(message, 'denied');
 };
 
-/** Names that a module gives reach terminals and logs in sentences: control characters become spaces. */
-export const plain = (text) => text.replace(/[\0-\x1f\x7f]/g, ' ');
-
 /** Of sections, and of entries in one: engines take no more exports, and reading them keeps the page's thread busy. */
 export const mostItems = 100000;
 

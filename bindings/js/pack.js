@@ -5,48 +5,21 @@
 //   const pack = await host.open('https://example.org/kernels/');     verified: nothing is compiled yet
 //   const swiglu = await pack.kernel('swiglu_f32');                    compiled, started, self-tested
 //   const { out } = await swiglu.run({ a: x, b: gate, out: x.byteLength, params });
-import { AmbiError, checkKeys, fail } from './wasm.js';
-import { compileKernel, fromHex, Kernel } from './pack-kernel.js';
+import { AmbiError, checkKeys, fail, plain, shown } from './wasm.js';
+import { compileKernel, Kernel } from './pack-kernel.js';
+import { hashOf, hex, isSignedBy, keyBytes } from './pack-keys.js';
 import { compareVersions, most, parseVersion, readManifest } from './pack-manifest.js';
 import { sourceOf } from './pack-source.js';
 
-export { AmbiError };
+export { AmbiError, hashOf };
 
 /** The version of ambi that this host belongs to. */
 export const runtimeVersion = '0.1.0';
 
 const denied = (message) => fail(message, 'denied');
-const hex = (bytes) => [...bytes].map((b) => b.toString(16).padStart(2, '0')).join('');
 
-// ---- cryptography: the engine's own --------------------------------------------------------------------------------
-async function cryptography() {
-  const nodes = async () => (typeof process === 'object' ? (await import('node:crypto')).webcrypto.subtle : undefined);
-  const subtle = globalThis.crypto?.subtle ?? (await nodes());
-  return subtle ?? fail('kernel packs need WebCrypto, which a page has over https or on this machine', 'no device');
-}
-
-function keyBytes(key) {
-  const bytes = typeof key === 'string' && /^[0-9a-f]{64}$/i.test(key.trim())
-    ? fromHex(key.trim())
-    : key;
-  if (!(bytes instanceof Uint8Array) || bytes.length !== 32) fail('a key: expected 32 bytes, or 64 hex digits');
-  return bytes.slice();
-}
-
-async function isSignedBy(key, signature, text) {
-  const subtle = await cryptography();
-  try {
-    const imported = await subtle.importKey('raw', key, { name: 'Ed25519' }, false, ['verify']);
-    return await subtle.verify({ name: 'Ed25519' }, imported, signature, text);
-  } catch (e) {
-    if (e.name === 'NotSupportedError') fail('this engine has no Ed25519', 'no device');
-    return false; // no point of the curve
-  }
-}
-
-export async function hashOf(bytes) {
-  return `sha256:${hex(new Uint8Array(await (await cryptography()).digest('SHA-256', bytes)))}`;
-}
+/** Of what someone else threw, which may be anything. */
+const sentenceOf = (e) => (typeof e?.message === 'string' ? plain(e.message) : 'what was thrown is no error');
 
 // ---- turns ---------------------------------------------------------------------------------------------------------
 const turns = new WeakMap(); // of a state: the end of the last step over it
@@ -102,8 +75,8 @@ export class PackHost {
 
   async #file(source, name, limit) {
     const data = await source(name, limit).catch((e) => {
-      if (e.status === 'denied') this.#refused('files', e.message);
-      throw e;
+      if (e instanceof AmbiError && e.status !== 'denied') throw e;
+      this.#refused('files', e instanceof AmbiError ? e.message : `${name} cannot be read: ${sentenceOf(e)}`);
     });
     if (data === undefined || data === null) return this.#refused('files', `${name} is not there`);
     if (!(data instanceof Uint8Array) && !(data instanceof ArrayBuffer))
@@ -212,6 +185,7 @@ export class PackHost {
       const newest = this.#newest.get(m.name);
       if (newest && compareVersions(m.version, newest) < 0)
         this.#refused('downgrade', `a newer ${m.name} than ${m.versionText} was activated before`);
+      if (this.#closed) fail('the host was closed'); // a swap that is refused raises no floor
       const next = new Map(this.#newest).set(m.name, m.version);
       await this.#options.state?.save(Object.fromEntries([...next].map(([name, v]) => [name, v.join('.')])));
       this.#newest = next;
@@ -247,7 +221,7 @@ export class PackHost {
   async run(id, call) {
     const active = this.#active ?? fail('no pack is active');
     const kernel = active.kernels.get(id) ?? active.kernels.get(active.fallbacks.get(id));
-    return kernel ? kernel.run(call) : fail(`the pack ${active.name} has no kernel ${String(id).slice(0, 64)}`);
+    return kernel ? kernel.run(call) : fail(`the pack ${active.name} has no kernel ${shown(id).slice(0, 64)}`);
   }
 
   /** The active pack ends with it, and no other becomes active; what else was opened stays. */
@@ -290,7 +264,7 @@ class Pack {
    */
   async kernel(id) {
     if (this.#closed) fail(`the pack ${this.name} was closed`);
-    let why = new AmbiError(`the pack ${this.name} has no kernel ${String(id).slice(0, 64)}`);
+    let why = new AmbiError(`the pack ${this.name} has no kernel ${shown(id).slice(0, 64)}`);
     const tried = new Set();
     for (; typeof id === 'string' && !tried.has(id); id = this.manifest.fallbacks.get(id)) {
       tried.add(id);

@@ -3,11 +3,14 @@
 
 import { startWorker } from './worker.js';
 
+/** Names that manifests and modules give reach terminals and logs in sentences: control characters become spaces. */
+export const plain = (text) => text.replace(/[\0-\x1f\x7f-\x9f]/g, ' ');
+
 /** A failure, with the library's sentence: what was expected, what was given. */
 export class AmbiError extends Error {
   /** @param {string} message @param {string} [status] the library's name of it: 'invalid', 'unsupported', .. */
   constructor(message, status = 'invalid') {
-    super(message);
+    super(plain(`${message}`));
     this.name = 'AmbiError';
     this.status = status;
   }
@@ -16,6 +19,9 @@ export class AmbiError extends Error {
 export const fail = (message, status) => {
   throw new AmbiError(message, status);
 };
+
+/** A value in a sentence: objects may have no text, or run code to have one. */
+export const shown = (v) => (['object', 'function'].includes(typeof v) ? typeof v : String(v));
 
 /** Refuses what is no object, and keys of other names: a misspelt one would be a wish that nobody hears. */
 export function checkKeys(object, keys, where) {
@@ -32,16 +38,24 @@ export const hasRelaxed = () => WebAssembly.validate(relaxedMadd);
 
 const isURL = (x) => x instanceof URL || typeof x === 'string';
 
+function urlOf(text) {
+  try {
+    return new URL(text, typeof location === 'object' ? location.href : import.meta.url);
+  } catch {
+    return fail(`${text} is no URL`);
+  }
+}
+
 /** The bytes behind a URL. Node's fetch reads no files, so those are read by its own module. */
 export async function readBytes(url) {
-  const at = new URL(url, typeof location === 'object' ? location.href : import.meta.url);
+  const at = urlOf(url);
   if (at.protocol === 'file:' && typeof process === 'object') {
     const { readFile } = await import('node:fs/promises');
     return readFile(at).catch((e) => fail(`${at.href} cannot be read: ${e.message}`, 'no device'));
   }
-  const response = await fetch(at);
-  if (!response.ok) fail(`${at.href} cannot be fetched: ${response.status}`, 'no device');
-  return response.arrayBuffer();
+  const unfetched = (why) => fail(`${at.href} cannot be fetched: ${why}`, 'no device');
+  const response = await fetch(at).catch((e) => unfetched(e.message));
+  return response.ok ? response.arrayBuffer().catch((e) => unfetched(e.message)) : unfetched(response.status);
 }
 
 const refuse = (e) => fail(`wasm: ${e.message}`);

@@ -114,7 +114,9 @@ function refresh(ambi) {
 // ---- tasks: one worker each, with a button that starts it and one that stops it ------------------------------------
 function task(name, { begin, message, end }) {
   const [run, stop, progress, result] = ['run', 'stop', 'progress', 'result'].map((part) => $(`${name}-${part}`));
+  let patience;
   const finish = (worker, text, bad) => {
+    clearTimeout(patience);
     worker.terminate();
     run.disabled = false;
     stop.disabled = true;
@@ -130,10 +132,15 @@ function task(name, { begin, message, end }) {
     result.className = '';
     result.textContent = 'working ..';
     delete result.dataset.done;
-    stop.onclick = () => worker.postMessage('stop');
+    const seen = { passed: 0, failed: 0, stopped: true };
+    stop.onclick = () => {
+      worker.postMessage('stop');
+      patience = setTimeout(() => finish(worker, ...end(seen)), 700); // a check looks up between ops alone
+    };
     worker.onerror = (e) => finish(worker, e.message ?? 'the worker failed', true);
     worker.onmessage = ({ data }) => {
       if (data.progress !== undefined) progress.value = data.progress;
+      if (data.passed !== undefined) Object.assign(seen, { passed: data.passed, failed: data.failed });
       if (data.error) finish(worker, data.error, true);
       else if (data.done) finish(worker, ...end(data));
       else message(data, result);

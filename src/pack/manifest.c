@@ -116,11 +116,19 @@ static ambi_status check_tensors(const json_value *list, const char *where) {
   return AMBI_OK;
 }
 
+/* Each is a word of 32 bits. */
 static ambi_status check_params(const json_value *params, const char *where) {
-  static const field fields[] = {
-      {"type", JSON_STRING, true}, {"min", JSON_NUMBER, false}, {"max", JSON_NUMBER, false}, {0}};
-  if (!params) return AMBI_OK;
-  for (const json_value *p = params->child; p; p = p->next) TRY(check_fields(p, where, fields));
+  static const field fields[] = {{"type", JSON_STRING, true},
+                                 {"default", JSON_NUMBER, false},
+                                 {"min", JSON_NUMBER, false},
+                                 {"max", JSON_NUMBER, false},
+                                 {0}};
+  for (const json_value *p = params ? params->child : NULL; p; p = p->next) {
+    TRY(check_fields(p, where, fields));
+    const char *type = json_text(json_get(p, "type"));
+    if (strcmp(type, "u32") != 0 && strcmp(type, "f32") != 0)
+      return fail(AMBI_DENIED, "manifest: %s: params: expected types u32 and f32", where);
+  }
   return AMBI_OK;
 }
 

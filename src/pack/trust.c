@@ -30,6 +30,7 @@ __attribute__((format(printf, 4, 5))) static ambi_status told(const ambi_pack_ho
   va_start(args, format);
   vsnprintf(sentence, sizeof sentence, format, args);
   va_end(args);
+  plain_text(sentence); /* it may quote a manifest */
   return trust_tell(h, check, passed, sentence);
 }
 

@@ -23,8 +23,11 @@ ambi_status wasmtime_load(wasmtime_api *w) {
 }
 
 void plain_text(char *text) {
-  for (char *c = text; *c; c++)
-    if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = ' ';
+  for (char *c = text; *c; c++) {
+    bool c1 = (unsigned char)c[0] == 0xc2 && (unsigned char)c[1] >= 0x80 && (unsigned char)c[1] < 0xa0;
+    if (c1) *c++ = ' '; /* U+0080 to U+009F: U+009B does what ESC [ does */
+    if (c1 || (unsigned char)*c < 0x20 || *c == 0x7f) *c = ' ';
+  }
 }
 
 ambi_status wasmtime_failed(const wasmtime_api *w, ambi_status s, const char *what, wasmtime_error *e, wasm_trap *t) {

@@ -121,7 +121,23 @@ class Page {
       await this.send('Input.dispatchMouseEvent', { type, ...box, button: 'left', clickCount: 1 });
   }
   async key(key, code = key) {
-    for (const type of ['keyDown', 'keyUp']) await this.send('Input.dispatchKeyEvent', { type, key, code, windowsVirtualKeyCode: { Tab: 9, ArrowRight: 39, ArrowLeft: 37, Enter: 13 }[key] });
+    const windowsVirtualKeyCode = { Tab: 9, ArrowRight: 39, ArrowLeft: 37, ArrowDown: 40, Enter: 13 }[key];
+    const text = key === 'Enter' ? '\r' : undefined; // without it no button is pressed
+    for (const type of ['keyDown', 'keyUp']) await this.send('Input.dispatchKeyEvent', { type, key, code, text, windowsVirtualKeyCode });
+  }
+  /** Goes on with Tab until the selector has the focus, visibly. */
+  async tabTo(selector, most = 20) {
+    const focused = `document.activeElement.matches(${JSON.stringify(`${selector}:focus-visible`)})`;
+    for (let i = 0; i < most; i++) {
+      await this.key('Tab');
+      if (await this.value(focused)) return;
+    }
+    throw new Error(`Tab does not reach ${selector}`);
+  }
+  /** Types into whatever has the focus, in place of what is there. */
+  async type(text) {
+    await this.value('document.activeElement.select()');
+    await this.send('Input.insertText', { text });
   }
   async choose(selector, value) {
     await this.value(`(() => { const e = document.querySelector(${JSON.stringify(selector)}); e.value = ${JSON.stringify(value)};

@@ -351,6 +351,18 @@ async function forget(make) {
   ok(other.memoryBytes < before + 200 * 2 ** 20, `${other.memoryBytes} bytes`);
 }
 
+test('buffers are read and written where they are, into what is there', () => {
+  const b = ambi.buffer('f32', 4);
+  const gone = new Float32Array(2);
+  structuredClone(gone, { transfer: [gone.buffer] });
+  const tries = [...[-(2 ** 40), -1, 1.5, 1n, Symbol('x'), 'a', Object.create(null)].map((at) => [() => b.read(undefined, at), /expected an element to begin at/]),
+    [() => b.read(undefined, 5), /elements 5 to 5 of 4/], [() => b.write(new Float32Array(4), 1), /elements 1 to 5 of 4/],
+    [() => b.read(gone), /detached/], [() => b.write(gone), /detached/], [() => ambi.buffer(Object.create(null), 1), /there is no dtype object/]];
+  for (const [act, why] of tries) ok(throws(act, why) instanceof AmbiError, `${why}: no AmbiError`);
+  equal(b.read(undefined, 4).length, 0);
+  b.free();
+});
+
 test('buffers that are forgotten are freed', () => forget((other) => other.buffer('f32', 1 << 18)));
 
 test('plans that are forgotten are freed', () => {
@@ -391,6 +403,8 @@ test('load takes bytes, a module, a URL', async () => {
   const strange = [bytes.subarray(0, 1000), Uint8Array.of(1), Uint8Array.of(0, 0x61, 0x73, 0x6d, 1, 0, 0, 0), read('ambi-check.wasm')];
   for (const wasm of strange) ok((await rejects(load({ wasm }), /^wasm: /)) instanceof AmbiError, 'an AmbiError');
   await rejects(load({ wasm: new URL('absent.wasm', root) }), /absent.wasm cannot be read/);
+  for (const [wasm, why] of [['http://127.0.0.1:1/x.wasm', /x\.wasm cannot be fetched/], ['http://[', /is no URL/]])
+    ok((await rejects(load({ wasm }), why)) instanceof AmbiError, `${wasm}: no AmbiError`);
   await rejects(load({ device: 'gpu' }), /no device is called gpu; this build has cpu, ref/);
 });
 

@@ -233,6 +233,19 @@ test('a host that is closed while it swaps makes nothing active', async () => {
   ok(ended === workers.length - from, `${ended} of ${workers.length - from} workers ended`);
 });
 
+test('a host that is closed before its swap saves leaves the state as it was', async () => {
+  let saved = 0;
+  const state = { load: () => pause(50).then(() => ({})), save: () => saved++ };
+  const host = new PackHost({ trusted: [key.public], state });
+  const one = await opened(host);
+  const kernel = await one.kernel('k');
+  const swap = host.swap(one);
+  setTimeout(() => host.close(), 20);
+  await rejects(swap, /the host was closed/);
+  equal(saved, 0, 'saves');
+  kernel.close();
+});
+
 // ---- calls ---------------------------------------------------------------------------------------------------------
 test('inputs are copied when the call is made', async () => {
   const host = new PackHost({ trusted: [key.public] });
@@ -247,6 +260,21 @@ test('inputs are copied when the call is made', async () => {
   }
   kernel.close();
   host.close();
+});
+
+test('arrays that are taken away or shrink, before the call or during it, are AmbiErrors', async () => {
+  const kernel = await (await opened(new PackHost({ trusted: [key.public] }))).kernel('k');
+  const take = (view) => void structuredClone(view.buffer, { transfer: [view.buffer] });
+  const taken = (View) => { const v = new View(new ArrayBuffer(4)); take(v); return v; };
+  const later = (out, act) => { const call = kernel.run({ ...two, ...out }); act(); return call; };
+  const [out, scratch, short] = [new Float32Array(1), new Float32Array(1), new Uint8Array(new ArrayBuffer(8, { maxByteLength: 8 }))];
+  for (const [call, why] of [...[Float32Array, DataView].flatMap((V) => ['a', 'b', 'out', 'scratch', 'params'].map((r) => [() => kernel.run({ ...two, [r]: taken(V) }), `${r}: .*detached`])),
+    [() => later({ out }, () => take(out)), 'out: .*detached'], [() => later({ scratch }, () => take(scratch)), 'scratch: .*detached'],
+    [() => later({ out: short }, () => short.buffer.resize(2)), 'out: .*shrunk to 2 bytes']]) {
+    ok((await rejects(call(), new RegExp(`k: ${why}`))) instanceof pack.AmbiError, `${why}: no AmbiError`);
+  }
+  equal((await kernel.run(two)).out[0], 4);
+  kernel.close();
 });
 
 test('a region given as a number is zeros, whatever was there', async () => {
@@ -365,6 +393,16 @@ test('schema and host agree about a manifest with something wrong anywhere in it
   ok(count > 500, `${count} manifests`);
 });
 
+test('params are u32 or f32, and their defaults numbers', () => {
+  const kernel = { id: 'k', category: 'custom', path: 'k.wasm', hash: `sha256:${'0'.repeat(64)}` };
+  const of = (n) => ({ name: 'n', version: '1.0.0', min_runtime_version: '0.0.0', max_runtime_version: '9.0.0', kernels: [{ ...kernel, params: { n } }] });
+  for (const type of ['u32', 'f32']) equal(refusal(of({ type, default: 2 })) + mistake(of({ type, default: 2 }), schema), '');
+  for (const n of [{ type: 'i64' }, { type: '' }, ...['1.5', null, true, [1], {}].map((d) => ({ type: 'f32', default: d }))]) {
+    ok(/^manifest: k: (params: expected types u32 and f32|default: expected number, got)/.test(refusal(of(n))), `${JSON.stringify(n)}: ${refusal(of(n))}`);
+    ok(mistake(of(n), schema) !== '', `${JSON.stringify(n)}: the schema lets it through`);
+  }
+});
+
 test('options, sources and calls that are none', async () => {
   throws(() => new PackHost({ allowed: [null] }), /allowed\[0\] has no id/);
   throws(() => new PackHost({ allowed: [{ id: 'k' }] }), /allowed\[0\] has no hash/);
@@ -379,6 +417,10 @@ test('options, sources and calls that are none', async () => {
   await rejects(host.open('http://127.0.0.1:1/'), /refused by files: kernels\.json: fetch failed/);
   await rejects(host.open('http://['), /is no URL/);
   await rejects(host.open(() => 7), /kernels\.json: expected a Uint8Array/);
+  for (const thrown of [null, undefined, 7, Object.create(null), new Error('mine\x1b[2J'), { status: 'denied' }]) {
+    const e = await rejects(host.open(() => { throw thrown; }), /refused by files: kernels\.json cannot be read: (mine|what was thrown is no error)/);
+    ok(e instanceof pack.AmbiError && !e.message.includes('\x1b'), 'an AmbiError');
+  }
   await rejects(host.open({ ...files, 'kernels.json': 'text' }), /kernels\.json: expected a Uint8Array/);
   const kernel = await (await host.open(files)).kernel('k');
   for (const ticks of ['abc', -1, NaN, 1.5]) await rejects(kernel.run({ ...two, ticks }), /ticks: expected/);
@@ -403,6 +445,21 @@ test('names in a module move no cursor', async () => {
   const imports = [{ from: 'e\x1b[31mv', name: '\x07f', kind: 0, type: [3] }];
   const e = await rejects((await host.open(await makePack(module(num(0), { imports }), key))).kernel('k'), /\[31mv/);
   ok(!/[\x1b\x07]/.test(e.message), JSON.stringify(e.message));
+});
+
+test('names in a manifest move no cursor', async () => {
+  const host = new PackHost({ trusted: [key.public] });
+  const escapes = '\x1b[2J\x9b2J\x07\nok signature';
+  const params = { [`p${escapes}`]: { type: 'u32', default: 2, max: 1 } };
+  const kernel = await (await opened(host, goodBody, { kernel: { params } })).kernel('k');
+  const twice = await makePack(module(goodBody), key);
+  const text = `{"${escapes.replace(/[^ -~]/g, '')}\\u001b": 1, "${escapes.replace(/[^ -~]/g, '')}\\u001b": 2}`;
+  for (const call of [() => kernel.run({ ...two, params: {} }), () => kernel.run({ ...two, params: { q: 1 } }), () => opened(host, goodBody, { version: `1${escapes}` }),
+    () => sign({ ...twice, 'kernels.json': new TextEncoder().encode(text) }, key).then((f) => host.open(f))]) {
+    const { message } = await rejects(call(), /\[2J/);
+    ok(!/[\0-\x1f\x7f-\x9f]/.test(message), JSON.stringify(message));
+  }
+  kernel.close();
 });
 
 test('types without end are not read', async () => {
@@ -442,6 +499,20 @@ test('params by name', async () => {
   await rejects(run({ m: '1' }), /m: expected a number/);
   await rejects(run([1, 2]), /params: expected a typed array/);
   kernel.close();
+});
+
+test('keys that need no secret: small orders in every encoding, and second spellings', async () => {
+  const bytes = (first, rest, last) => Uint8Array.from([first, ...Array(30).fill(rest), last]);
+  const eight = ['26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05', 'c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a'];
+  const weak = [bytes(0, 0, 0), bytes(1, 0, 0), ...[0xec, 0xed, 0xee, 0xef, 0xff].map((b) => bytes(b, 255, 127)), ...eight.map((h) => Uint8Array.from(Buffer.from(h, 'hex')))];
+  for (const one of weak) {
+    for (const sign of [0, 128]) {
+      const given = one.with(31, one[31] | sign);
+      throws(() => new PackHost({ trusted: [given] }), /of small order or not canonical: no secret belongs to it/);
+      throws(() => new PackHost({ revoked: [Buffer.from(given).toString('hex').toUpperCase()] }), /no secret belongs to it/);
+    }
+  }
+  new PackHost({ trusted: [bytes(0xeb, 255, 127), bytes(2, 0, 0), bytes(0, 0, 7)] });
 });
 
 test('keys and sources that are none', async () => {

@@ -1,6 +1,9 @@
 // test_page.mjs -- the page of examples/web in a real browser: WEB is the built folder, PICTURES where screenshots go.
-import { mkdirSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { Browser, findChromium, serve } from './chromium.mjs';
+import { goodBody, makeKey, makePack, module, sha256, tripleBody } from './forge.mjs';
 import { equal, ok, run, test } from './test.mjs';
 
 const [web, pictures] = process.argv.slice(2);
@@ -11,7 +14,21 @@ if (!binary) {
   process.exit(0);
 }
 mkdirSync(pictures, { recursive: true });
-const server = await serve({ '/': web });
+
+/** A folder with a pack of two kernels, the first of which doubles and the second triples a number. */
+async function writePack(folder, key) {
+  const params = Object.fromEntries(['num_elements', 'hidden_dim', 'weight_offset'].map((name) => [name, { type: 'u32', default: 1 }]));
+  const [k, triple] = [module(goodBody), module(tripleBody)];
+  const kernel = async (id, wasm) => ({ id, category: 'custom', path: `${id}.wasm`, hash: await sha256(wasm), params });
+  const files = await makePack(k, key, { kernels: [await kernel('k', k), await kernel('triple', triple)] });
+  for (const [name, bytes] of Object.entries({ ...files, 'triple.wasm': triple })) writeFileSync(join(folder, name), bytes);
+}
+
+const packFolder = mkdtempSync(join(tmpdir(), 'ambi-page-'));
+const key = await makeKey();
+const trusted = Buffer.from(key.public).toString('hex');
+await writePack(packFolder, key);
+const server = await serve({ '/': web, '/pack/': packFolder });
 const browser = await Browser.start(binary);
 const page = await browser.page(server.url);
 const picture = (name) => page.picture(`${pictures}/${name}.png`);
@@ -120,7 +137,78 @@ test('a text that is too short is refused with a sentence', async () => {
   equal(page.errors.join('; '), '');
 });
 
+test('a check is stopped within a second or so, in the middle of an op too', async () => {
+  await page.click('#tab-check');
+  await page.choose('#check-op', 'unary');
+  await page.value("document.querySelector('#quick').checked = false");
+  await page.click('#check-run');
+  await page.until("document.querySelector('#check-log').textContent.includes('forward')", 60);
+  const begin = performance.now();
+  await page.click('#check-stop');
+  await page.until("document.querySelector('#check-result').dataset.done", 60);
+  const took = performance.now() - begin;
+  ok(/stopped/.test(await page.text('#check-result')), `it was done after ${took} ms: ${await page.text('#check-result')}`);
+  ok(took < 1500, `it took ${took} ms`);
+  equal(await page.value("document.querySelector('#check-run').disabled"), false);
+});
+
+// ---- the page of packs ---------------------------------------------------------------------------------------------
+const says = (there, id, what) => there.until(`${what}.test(document.getElementById('${id}').textContent)`);
+/** What is wider than the screen; innerWidth is no measure, it grows with what does not fit. */
+const tooWide = (there, width) => there.value(`[...document.querySelectorAll('body *')].filter((e) => !e.closest('.scroll, pre') &&
+  e.getBoundingClientRect().right > ${width} + 0.5).map((e) => e.id || e.tagName).join() + (document.documentElement.scrollWidth > ${width} ? ' scrolls' : '')`);
+
+test('both pages fit screens of 320 and 360', async () => {
+  for (const width of [320, 360]) {
+    await page.look({ width, height: 700 });
+    for (const tab of ['ops', 'check', 'bench', 'train']) {
+      await page.click(`#tab-${tab}`);
+      equal(await tooWide(page, width), '', `${tab} at ${width}`);
+    }
+    const there = await browser.page(`${server.url}pack.html`, { width, height: 700 });
+    await there.until("document.body.dataset.ready === 'yes'");
+    equal(await tooWide(there, width), '', `pack.html at ${width}`);
+    await there.choose('#key', trusted);
+    await there.choose('#address', '/pack/');
+    await there.click('#open button');
+    await says(there, 'verdict', '/2 kernels, signed/');
+    await there.choose('#pass', 'backward');
+    equal(await tooWide(there, width), '', `a kernel of pack.html at ${width}`);
+    await there.picture(`${pictures}/pack-${width}.png`);
+    await there.close();
+  }
+});
+
+test('the page of packs by keyboard alone: open, choose, run', async () => {
+  const there = await browser.page(`${server.url}pack.html`);
+  await there.until("document.body.dataset.ready === 'yes'");
+  await there.tabTo('#key');
+  await there.type(trusted);
+  await there.tabTo('#address');
+  await there.type('/pack/');
+  await there.tabTo('#open button');
+  await there.key('Enter');
+  await says(there, 'verdict', '/2 kernels, signed/');
+  await there.tabTo('summary');
+  await there.key('Enter');
+  ok(await there.value("document.getElementById('checks-of').open"), 'the checks are shown');
+  await there.tabTo('#kernel');
+  await there.key('ArrowDown');
+  await there.until("document.getElementById('kernel').value === 'triple' && document.getElementById('result').className === 'good'");
+  await there.tabTo('[data-param=hidden_dim]');
+  await there.type('2');
+  await there.tabTo('#a');
+  await there.type('1.5');
+  await there.tabTo('#call button');
+  await there.key('Enter');
+  await says(there, 'result', '/triple took/');
+  equal(await there.text('#out'), '4.5');
+  equal(there.errors.join('; '), '');
+  await there.close();
+});
+
 await run(async () => {
   await browser.stop();
   server.close();
+  rmSync(packFolder, { recursive: true });
 });
