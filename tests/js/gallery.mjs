@@ -1,11 +1,13 @@
 // gallery.mjs -- packs that mean harm, and what must become of each: [name, status, pattern, seconds]. Runs in node and in a
 // browser. After each one a good kernel must still give the right answer.
-import { goodBody, goodTest, makeKey, makePack, module, num, sha256, sign, textPack } from './forge.mjs';
+import { goodBody, goodTest, leb, makeKey, makePack, module, num, sha256, sign, textPack } from './forge.mjs';
 
 const loop = [0x03, 0x40, 0x0c, 0, 0x0b];
 const again = [...num(-1), 0x47, 0x0d, 0, 0x0b]; // .. != -1: once more
 
 const repeat = (count, ...bytes) => Array.from({ length: count }, () => bytes).flat();
+/** So many values on the stack, none of them known to the compiler. */
+const loads = (count) => Array.from({ length: count }, (_, i) => [0x20, 0, 0x28, 2, ...leb(4 * i)]).flat();
 const unread = /its code cannot be read/; // instructions that no kernel needs
 
 /** Modules that are signed as they should be, by someone who is trusted and should not be. */
@@ -43,6 +45,22 @@ export const modules = [
   ['4101 functions', num(0), { functions: repeat(4097, [3, []]) }, {}, 'compile failed', /4101 functions/],
   ['2 MiB of code', [...repeat(2 ** 21, 0x01), ...num(0)], {}, {}, 'compile failed', /bytes of code; at most 1048576/],
   ['50,001 locals', num(0), { locals: 50001 }, {}, 'compile failed', unread],
+  ['1000 values under 1000 branches', [...loads(1000), ...repeat(1000, 0x02, 0x40, 0x20, 0, 0x0d, 0, 0x0b), ...repeat(999, 0x6a)], {}, {}, 'compile failed', /branches x locals and values/],
+  ['20,000 values under 20,000 branches', [...loads(20000), ...repeat(20000, 0x02, 0x40, 0x20, 0, 0x0d, 0, 0x0b), ...repeat(19999, 0x6a)], {}, {}, 'compile failed', /1025 values at once/],
+  ['1025 values, in code that is not reached', [0, ...repeat(1025, ...num(0)), ...repeat(1024, 0x1a)], {}, {}, 'compile failed', /1025 values at once/],
+  ['a local of a type of two bytes', num(0), { declared: [2, 1, 0x63, 0x70, 0xff, 0xc4, 1, 0x7f] }, {}, 'compile failed', unread],
+  ['a block of a type of two bytes', [0x02, 0x63, 0x70, 0xd0, 0x70, 0x0b, 0x1a, ...num(0)], {}, {}, 'compile failed', unread],
+  ['a block of nothing, in two bytes', [0x02, 0xc0, 0x7f, 0x0b, ...num(0)], {}, {}, 'compile failed', unread],
+  ['a select of a type of two bytes', [0xd0, 0x70, 0xd0, 0x70, ...num(0), 0x1c, 1, 0x63, 0x70, 0x1a, ...num(0)], {}, {}, 'compile failed', unread],
+  ['a null of another type', [0xd0, 0x6e, 0x1a, ...num(0)], {}, {}, 'compile failed', unread],
+  ['an address that names a memory', [...num(0), 0x28, 0x42, 0, 0], {}, {}, 'compile failed', unread],
+  ['relaxed SIMD behind such an address', [...num(0), 0x28, 0x42, 0, 0x1c, 0xfd, 12, ...Array(16).fill(0), 0x1a, 0xfd, 12, ...Array(16).fill(0), 0xfd, 12,
+    ...Array(16).fill(0), 0xfd, 0x80, 2, 0x1a, ...repeat(1606, 1), 0x1a, ...num(0)], {}, {}, 'compile failed', unread],
+  ['an alignment of 32 bytes', [...num(0), 0x28, 5, 0], {}, {}, 'compile failed', unread],
+  ['a section of tags', num(0), { extra: [13, 3, 1, 0, 3] }, {}, 'compile failed', unread],
+  ['a section nobody knows', num(0), { extra: [14, 1, 0] }, {}, 'compile failed', unread],
+  ['one section twice', num(0), { extra: [5, 3, 1, 0, 1] }, {}, 'compile failed', unread],
+  ['sections in another order', num(0), { extra: [3, 1, 0] }, {}, 'compile failed', unread],
   ['a self-test it does not pass', num(0), {}, { self_test: [{ ...goodTest, out: [7] }] }, 'denied', /refused by self-test/],
   ['a self-test that cannot be read', num(0), {}, { self_test: [{ pass: 'sideways' }] }, 'denied', /self-test 0 cannot be read/],
 ];

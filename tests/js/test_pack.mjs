@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { goodBody, goodTest, leb, load, makeKey, makePack, module, num, sha256, sign, tripleBody } from './forge.mjs';
 import { makeGallery, manifests, modules } from './gallery.mjs';
+import { compareOpcodes, everyInstruction } from './opcodes.mjs';
 import { mistake } from './schema.mjs';
 import { equal, near, numbers, ok, rejects, run, test, throws } from './test.mjs';
 
@@ -424,6 +425,12 @@ test('sections and exports without end are not read', async () => {
   }
 });
 
+const opcodes = await import(new URL('pack-opcodes.js', pathToFileURL(`${folder}/`)));
+test('every instruction takes and gives as many values as the engine says', async () => {
+  const { count, wrong } = compareOpcodes(opcodes);
+  ok(count > 400 && wrong.length === 0, `of ${count}: ${wrong.join('; ')}`);
+});
+
 test('params by name', async () => {
   const bytes = [...load(16), ...load(32), 0x28, 2, 4, 0x36, 2, 0, ...num(0)]; // out[0] = params[1], as bits
   const params = '{"n":{"type":"u32","default":3,"min":1},"7":{"type":"f32","default":0.5,"max":2},"m":{"type":"u32"}}';
@@ -474,7 +481,8 @@ if (packFolder && program && process.env.AMBI_WASMTIME) {
     const place = mkdtempSync(join(tmpdir(), 'ambi-pack-'));
     const host = new PackHost({ trusted: [key.public] });
     const refused = modules.filter(([, , , , status]) => status === 'compile failed');
-    for (const [name, body, how, kernel] of refused) {
+    const placesAfter = [...num(0), 0x0e, ...leb(400000), ...Array(400001).fill(0)]; // too many, and how many says each height
+    for (const [name, body, how, kernel] of [...refused, ['every instruction', [...everyInstruction(opcodes), ...placesAfter], {}, {}]]) {
       const files = await makePack(module(body, how), key, { kernel });
       for (const [file, bytes] of Object.entries(files)) writeFileSync(join(place, file), bytes);
       const { message } = await (await host.open(files)).kernel('k').catch((e) => e);
