@@ -5,8 +5,8 @@ import { skipRest, takeInstruction, takeValueType, valueTypes } from './pack-opc
 import { Reader } from './pack-reader.js';
 import { AmbiError } from './wasm.js';
 
-const most = { code: 2 ** 20, types: 4096, functions: 4096, depth: 256, height: 1024, joins: 1e6, branches: 32768, values: 200000,
-  locals: 50000 };
+const most = { code: 2 ** 20, types: 4096, functions: 4096, depth: 256, height: 1024, joins: 1250000, branches: 32768, merges: 4e8,
+  values: 200000, locals: 50000 };
 const codeSection = 10;
 const ranks = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 10]; // of sections: 12 lies in front of 10
 const emptyBlock = 0x40;
@@ -28,7 +28,7 @@ const tooLarge = (w) => w.code > most.code || w.types > most.types || w.function
 /** Where a function is being read: `frames` are the blocks around it, {loop, base, type}; values below `base` are others'. */
 class Place {
   constructor(type, locals) {
-    Object.assign(this, { frames: [{ loop: false, base: 0, type }], loops: 0, height: 0, locals });
+    Object.assign(this, { frames: [{ loop: false, base: 0, type }], loops: 0, height: 0, locals, joins: 0, branches: 0 });
   }
   /** Never below what is really there: code that is not reached may take what nobody gave. */
   pop(n) {
@@ -91,8 +91,8 @@ function stepCall(r, kind, names, place, work) {
 
 /** Ways that part or meet: each may have to merge every local, and every value that waits. */
 function stepWays(ways, place, work) {
-  work.branches += ways;
-  work.joins += ways * (1 + place.loops) * (1 + place.locals + work.arity + place.height);
+  place.branches += ways;
+  place.joins += ways * (1 + place.loops) * (1 + place.locals + work.arity + place.height);
 }
 
 function step(r, names, place, work) {
@@ -111,8 +111,11 @@ function step(r, names, place, work) {
 
 function scanFunction(r, type, names, work) {
   const place = new Place(type, takeLocals(r));
-  work.joins += 1 + place.locals + work.arity;
+  place.joins = 1 + place.locals + work.arity;
   while (place.frames.length > 0 && !tooLarge(work)) step(r, names, place, work);
+  work.joins += place.joins;
+  work.branches += place.branches;
+  if (place.joins <= most.joins) work.merges += place.joins * place.branches; // or they are refused already
   if (r.at < r.end && !tooLarge(work)) r.broken();
 }
 
@@ -139,12 +142,13 @@ const tooLong = ' would take too long to compile';
 const sentences = [['code', '# bytes of code', ' are compiled'], ['types', '# types', ' are compiled'],
   ['functions', '# functions', ' are compiled'], ['depth', `blocks # deep${tooLong}`, ''], ['height', `# values at once${tooLong}`, ''],
   ['joins', `# branches x locals and values${tooLong}`, ''], ['branches', `# branches${tooLong}`, ''],
+  ['merges', `# branches x branches x locals and values${tooLong}`, ''],
   ['values', `# values of types and calls${tooLong}`, '']];
 
 /** `types` and `functions` as pack-module.js reads them, `parts` all sections. Throws what the native host says. */
 export function checkWork(id, types, functions, parts) {
   const names = { types: types.map(({ params, results }) => ({ params: params.length, results: results.length })), functions };
-  const work = { code: 0, types: types.length, functions: functions.length, depth: 0, height: 0, joins: 0, branches: 0, values: 0, arity: 0 };
+  const work = { code: 0, types: types.length, functions: functions.length, depth: 0, height: 0, joins: 0, merges: 0, branches: 0, values: 0, arity: 0 };
   for (const { params, results } of names.types) {
     work.values += 1 + params + results;
     work.arity = Math.max(work.arity, params, results);

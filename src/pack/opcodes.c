@@ -30,7 +30,7 @@ static const instruction plain[] = {
     {0x28, 0x35, ADDRESS, 1, 1, 0},            /* loads */
     {0x36, 0x3e, ADDRESS, 2, 0, 0},            /* stores */
     {0x3f, 0x3f, ONE, 0, 1, 0},                /* memory.size */
-    {0x40, 0x40, ONE, 1, 1, 0},                /* memory.grow */
+    {0x40, 0x40, ONE, 1, 1, 1},                /* memory.grow */
     {0x41, 0x41, I32, 0, 1, 0},                /* constants */
     {0x42, 0x42, I64, 0, 1, 0},                /* i64.const */
     {0x43, 0x43, F32, 0, 1, 0},                /* f32.const */
@@ -40,14 +40,22 @@ static const instruction plain[] = {
     {0x50, 0x50, NOTHING, 1, 1, 0},            /* i64: eqz */
     {0x51, 0x66, NOTHING, 2, 1, 0},            /* comparisons, of f too */
     {0x67, 0x69, NOTHING, 1, 1, 0},            /* i32: clz, ctz, popcnt */
-    {0x6a, 0x78, NOTHING, 2, 1, 0},            /* add .. */
+    {0x6a, 0x6c, NOTHING, 2, 1, 0},            /* add, sub, mul */
+    {0x6d, 0x70, NOTHING, 2, 1, 1},            /* div, rem: they may trap */
+    {0x71, 0x78, NOTHING, 2, 1, 0},            /* and .. rotr */
     {0x79, 0x7b, NOTHING, 1, 1, 0},            /* i64 */
-    {0x7c, 0x8a, NOTHING, 2, 1, 0},            /* i64: add .. */
+    {0x7c, 0x7e, NOTHING, 2, 1, 0},            /* add, sub, mul */
+    {0x7f, 0x82, NOTHING, 2, 1, 1},            /* div, rem */
+    {0x83, 0x8a, NOTHING, 2, 1, 0},            /* and .. rotr */
     {0x8b, 0x91, NOTHING, 1, 1, 0},            /* f32: abs .. sqrt */
     {0x92, 0x98, NOTHING, 2, 1, 0},            /* add .. copysign */
     {0x99, 0x9f, NOTHING, 1, 1, 0},            /* f64 */
     {0xa0, 0xa6, NOTHING, 2, 1, 0},            /* f64: add .. */
-    {0xa7, 0xc4, NOTHING, 1, 1, 0},            /* conversions */
+    {0xa7, 0xa7, NOTHING, 1, 1, 0},            /* conversions */
+    {0xa8, 0xab, NOTHING, 1, 1, 1},            /* truncations: they may trap */
+    {0xac, 0xad, NOTHING, 1, 1, 0},            /* conversions */
+    {0xae, 0xb1, NOTHING, 1, 1, 1},            /* truncations */
+    {0xb2, 0xc4, NOTHING, 1, 1, 0},            /* conversions */
     {0xd0, 0xd0, HEAP_TYPE, 0, 1, 0},          /* ref.null */
     {0xd1, 0xd1, NOTHING, 1, 1, 0},            /* ref.is_null */
     {0xd2, 0xd2, ONE, 0, 1, 0},                /* ref.func */

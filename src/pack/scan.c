@@ -6,8 +6,9 @@
  *   height    values on the operand stack at once
  *   joins     (blocks + targets of branches), each times 1 + the loops around it, x (locals + values a block may
  *             take + values on the stack there), summed over functions: every join of two ways may have to merge all
- *   branches  blocks, targets of branches, operations on whole memories and tables, and, each worth a few, calls
- *             through tables and reads of them: with no locals at all time grows with their square
+ *   branches  blocks, targets of branches, operations on whole memories and tables, divisions and the like, and, each
+ *             worth a few, calls through tables and reads of them: with no locals at all time grows with their square
+ *   merges    joins x branches of a function, summed: of locals that change between many branches
  *   values    what types take and give, and calls x what one may take and give: each is moved by itself, and every
  *             type is given code of its own
  *
@@ -27,8 +28,9 @@ enum {
   MOST_FUNCTIONS = 4096,
   MOST_DEPTH = 256,
   MOST_HEIGHT = 1024,
-  MOST_JOINS = 1000000,
+  MOST_JOINS = 1250000,
   MOST_BRANCHES = 32768,
+  MOST_MERGES = 400000000,
   MOST_VALUES = 200000,
   MOST_LOCALS = 50000
 };
@@ -72,7 +74,7 @@ typedef struct {
 
 typedef struct {
   frame frames[MOST_DEPTH + 1];
-  uint64_t depth, loops, height, locals, joins;
+  uint64_t depth, loops, height, locals, joins, branches;
 } place;
 
 /* Never below what is really there. Code that is not reached may take what nobody gave, and nothing of the blocks
@@ -136,8 +138,8 @@ static void step_call(const names *n, kind k, reader *r, place *p, module_work *
 }
 
 /* Ways that part or meet: each may have to merge every local, and every value that waits. */
-static void step_ways(uint64_t ways, place *p, module_work *w) {
-  w->branches += ways;
+static void step_ways(uint64_t ways, place *p, const module_work *w) {
+  p->branches += ways;
   p->joins += ways * (1 + p->loops) * (1 + p->locals + w->arity + p->height);
 }
 
@@ -160,6 +162,8 @@ static void scan_function(const names *n, reader r, signature type, module_work 
   p.joins = 1 + p.locals + w->arity;
   while (p.depth > 0 && !too_large(w) && !r.bad) step(n, &r, &p, w);
   w->joins += p.joins;
+  w->branches += p.branches;
+  if (p.joins <= MOST_JOINS) w->merges += p.joins * p.branches; /* or they are refused already */
   w->readable = w->readable && !r.bad && (r.at == r.end || too_large(w));
 }
 
@@ -273,6 +277,7 @@ ambi_status scan_check(const char *id, const void *bytes, size_t n) {
                 {w.height, MOST_HEIGHT, "", "values at once" TOO_LONG, ""},
                 {w.joins, MOST_JOINS, "", "branches x locals and values" TOO_LONG, ""},
                 {w.branches, MOST_BRANCHES, "", "branches" TOO_LONG, ""},
+                {w.merges, MOST_MERGES, "", "branches x branches x locals and values" TOO_LONG, ""},
                 {w.values, MOST_VALUES, "", "values of types and calls" TOO_LONG, ""}};
   if (w.import.at) return refuse_import(id, w.import);
   if (!w.readable) return fail(AMBI_COMPILE_FAILED, "%s: its code cannot be read", id);
