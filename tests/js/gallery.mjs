@@ -178,6 +178,16 @@ export async function makeGallery({ PackHost }) {
     await h.swap(await h.open(await makePack(module(goodBody), key, { version: '1.10.0' })));
     await run(await makePack(module(goodBody), key, { version: '1.9.0' }), h);
   });
+  const greedy = { resource_limits: { max_epoch_ticks: 3600000, max_memory_pages: 65536 } };
+  const strict = new PackHost({ trusted: [key.public], most_ticks: 200, most_pages: 4 });
+  add('a start that loops for the hour it asks for', 'timeout', /deadline of 200 ms/, async () =>
+    run(await makePack(module(num(0), { functions: [[3, loop]], start: 4 }), key, { kernel: greedy }), strict));
+  add('a self-test that loops for the hour it asks for', 'timeout', /deadline of 200 ms/, async () =>
+    run(await makePack(module([...loop, ...num(0)]), key, { kernel: { ...greedy, self_test: [goodTest] } }), strict));
+  add('5 pages where the host allows 4', 'denied', /memory begins with 5, and 4 are allowed/, async () =>
+    run(await makePack(module(num(0), { memory: [5] }), key, { kernel: greedy }), strict));
+  add('a memory bomb where the host allows 4 pages', 'no memory', /out of memory/, async () =>
+    run(await makePack(module([0x03, 0x40, ...num(1), 0x40, 0, ...again, 0x3f, 0, ...num(4), 0x46, 0x04, 0x40, ...num(4), 0x0f, 0x0b, ...num(6)]), key, { kernel: greedy }), strict));
   add('a truncated module, signed', 'denied', /not well formed/, async () => run(await makePack(module(goodBody).slice(0, 70), key)));
   add('code that does not validate', 'compile failed', /k: /, async () => run(await makePack(module([0x92]), key)));
   add('a section longer than the file', 'denied', /not well formed/, async () =>

@@ -372,6 +372,7 @@ test('options, sources and calls that are none', async () => {
   throws(() => new PackHost({ state: { load: () => ({}) } }), /state: expected/);
   throws(() => new PackHost({ trusted: [key.public], revoke: [key.public] }), /PackHost: there is no revoke; there are trusted/);
   throws(() => new PackHost(null), /PackHost: expected \{trusted, revoked/);
+  for (const n of [-1, 1.5, '7', NaN]) throws(() => new PackHost({ most_ticks: n }), /most_ticks: expected a whole number/);
   throws(() => new PackHost({ report: 7 }), /report: expected a function/);
   const host = new PackHost({ trusted: [key.public] });
   const files = await makePack(module(goodBody), key);
