@@ -27,6 +27,7 @@ int sign_folder(const char *folder, const uint8_t secret[32], char hex[65]); /* 
 enum { MOST_KEYS = 16 };
 typedef struct {
   const char *trust, *revoked, *state;
+  int64_t most_ticks, most_pages; /* 0: the host's own */
   int insecure, verbose, refused; /* refused: how many checks have failed */
   uint8_t keys[MOST_KEYS][32], bad[MOST_KEYS][32];
 } trust_options;
@@ -34,7 +35,9 @@ typedef struct {
 #define TRUST_OPTIONS(t)                                                                                          \
   {"trust", OPT_STRING, &(t).trust, "KEY[,KEY]", "public keys to trust: files, or 64 hex digits each"},           \
       {"revoked", OPT_STRING, &(t).revoked, "KEY[,KEY]", "keys whose signatures are refused"},                    \
-      {"state", OPT_STRING, &(t).state, "FILE", "remembers the newest version ever activated"}, {                 \
+      {"state", OPT_STRING, &(t).state, "FILE", "remembers the newest version ever activated"},                   \
+      {"most-ticks", OPT_INT, &(t).most_ticks, "N", "longest call, whatever a pack asks for, in ms; 60000"},      \
+      {"most-pages", OPT_INT, &(t).most_pages, "N", "most memory of a kernel, likewise, in 64 KiB; 65536"}, {     \
     "insecure-accept-unsigned-packs-for-development", OPT_FLAG, &(t).insecure, NULL, "do not check the signature" \
   }
 

@@ -176,6 +176,8 @@ ambi_pack_host *trust_host(trust_options *t) {
   if (trusted < 0 || revoked < 0) return NULL;
   if (trusted == 0 && !t->insecure)
     return fprintf(stderr, "ambi pack: whom to trust? --trust KEY names the signer's public key\n"), NULL;
+  if (t->most_ticks < 0 || t->most_ticks > UINT32_MAX || t->most_pages < 0 || t->most_pages > UINT32_MAX)
+    return fprintf(stderr, "ambi pack: --most-ticks, --most-pages: expected whole numbers of 32 bits\n"), NULL;
   ambi_pack_options o = {.trusted = (const uint8_t(*)[32])t->keys,
                          .trusted_count = (size_t)trusted,
                          .revoked = (const uint8_t(*)[32])t->bad,
@@ -183,7 +185,9 @@ ambi_pack_host *trust_host(trust_options *t) {
                          .state = t->state,
                          .report = report,
                          .report_context = t,
-                         .insecure_accept_unsigned_packs_for_development = t->insecure};
+                         .insecure_accept_unsigned_packs_for_development = t->insecure,
+                         .most_ticks = (uint32_t)t->most_ticks,
+                         .most_pages = (uint32_t)t->most_pages};
   if (ambi_pack_host_create(&o, &host) != AMBI_OK) trouble("no host");
   return host;
 }

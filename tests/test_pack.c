@@ -128,6 +128,18 @@ static const struct {
     {"no-memory", "", "(i32.const 0)", NULL, AMBI_DENIED, "memory"},
     {"memory-is-a-function", "(func (export \"memory\"))", "(i32.const 0)", NULL, AMBI_DENIED, "memory"},
     {"another-entry", MEMORY, "(i32.const 0)", "\"entry_point\": \"kernel_other\"", AMBI_DENIED, "kernel_other"},
+    {"local-of-two-bytes", MEMORY, "(local (ref func)) (i32.const 0)", NULL, AMBI_COMPILE_FAILED, "cannot be read"},
+    {"block-of-two-bytes", MEMORY, "(drop (block (result (ref func)) (ref.func 0))) (i32.const 0)", NULL,
+     AMBI_COMPILE_FAILED, "cannot be read"},
+    {"select-of-two-bytes", MEMORY,
+     "(drop (select (result (ref func)) (ref.func 0) (ref.func 0) (i32.const 0))) "
+     "(i32.const 0)",
+     NULL, AMBI_COMPILE_FAILED, "cannot be read"},
+    {"null-of-another-type", MEMORY, "(drop (ref.null any)) (i32.const 0)", NULL, AMBI_COMPILE_FAILED,
+     "cannot be read"},
+    {"alignment-of-32-bytes", MEMORY, "(i32.load align=32 (i32.const 0))", NULL, AMBI_COMPILE_FAILED, "cannot be read"},
+    {"another-memory", MEMORY "(memory 1)", "(i32.load 1 (i32.const 0))", NULL, AMBI_COMPILE_FAILED, "cannot be read"},
+    {"section-of-tags", MEMORY "(tag)", "(i32.const 0)", NULL, AMBI_COMPILE_FAILED, "cannot be read"},
     {"wrong-self-test", MEMORY, "(i32.const 0)",
      "\"self_test\": [{\"pass\": \"forward\", \"params\": \"\", \"a\": [1], \"out\": [2], \"tolerance\": 1e-6}]",
      AMBI_DENIED, "self-test"},
@@ -148,6 +160,40 @@ static void test_modules(void) {
     free(wasm);
     still_well(modules[i].name);
   }
+}
+
+/* What a manifest asks for, of a host that allows less. */
+static void test_greed(void) {
+  static const char ask[] = "\"resource_limits\": {\"max_epoch_ticks\": 3600000, \"max_memory_pages\": 65536}";
+  static const char test[] = ", \"self_test\": [{\"pass\": \"forward\", \"params\": \"\", \"tolerance\": 1}]";
+  static const char loop[] = "(loop $l (br $l)) (i32.const 0)";
+  static const char grow[] =
+      "(loop $l (br_if $l (i32.ne (memory.grow (i32.const 1)) (i32.const -1)))) "
+      "(if (i32.ne (memory.size) (i32.const 4)) (then unreachable)) (i32.const 4)";
+  const struct {
+    const char *definitions, *body, *test, *word;
+    ambi_status status;
+  } cases[] = {{MEMORY "(func $s (loop $l (br $l))) (start $s)", "(i32.const 0)", "", "deadline", AMBI_TIMEOUT},
+               {MEMORY, loop, test, "deadline", AMBI_TIMEOUT},
+               {"(memory (export \"memory\") 5)", "(i32.const 0)", "", "memory", AMBI_DENIED},
+               {MEMORY, grow, "", "out of memory", AMBI_NO_MEMORY}};
+  ambi_pack_options o = {.trusted = (const uint8_t(*)[32])key, .trusted_count = 1, .most_ticks = 200, .most_pages = 4};
+  ambi_pack_host *kept = host, *strict = NULL;
+  CHECK_OK(ambi_pack_host_create(&o, &strict));
+  for (size_t i = 0; i < sizeof cases / sizeof *cases && strict; i++) {
+    char more[400];
+    size_t bytes = 0;
+    void *wasm = forge_kernel(cases[i].definitions, cases[i].body, &bytes);
+    snprintf(more, sizeof more, "%s%s", ask, cases[i].test);
+    double begin = now();
+    host = strict;
+    if (forge("greedy", wasm, bytes, more)) CHECK_STATUS(open_and_run("greedy", 0), cases[i].status, cases[i].word);
+    host = kept;
+    CHECK(now() - begin < 3, "greed %zu took %.1f s", i, now() - begin);
+    free(wasm);
+    still_well("greed");
+  }
+  ambi_pack_host_destroy(strict);
 }
 
 /* Exports of other types than the ABI's must not be called. */
@@ -539,6 +585,7 @@ int main(void) {
   if (CHECK_OK(ambi_pack_open(host, good_folder, &good_pack))) {
     still_well("nothing");
     test_modules();
+    test_greed();
     test_types();
     test_damage();
     test_signed_damage();

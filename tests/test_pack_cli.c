@@ -221,6 +221,20 @@ static void test_loud(void) {
   }
 }
 
+/* A host's limits are options of every command that opens a pack. */
+static void test_limits(void) {
+  size_t n = 0;
+  void *wasm = forge_kernel(MEMORY "(func $s (loop $l (br $l))) (start $s)", "(i32.const 0)", &n);
+  forged_kernel k = {"k", wasm, n, "\"resource_limits\": {\"max_epoch_ticks\": 3600000}"};
+  forged_pack p = {"greedy", "1.0.0", &k, 1, secret, NULL};
+  CHECK(wasm && forge_pack(in_root("greedy"), &p), "a pack cannot be made");
+  free(wasm);
+  REFUSED(1, "deadline", pack_run, in_root("greedy"), "k", "--trust", hex, "--a", in_root("a.npy"), "--most-ticks",
+          "100");
+  REFUSED(1, "memory", pack_run, K, "--a", in_root("a.npy"), "--set", "rows=2", "--most-pages", "1");
+  REFUSED(1, "--most-ticks", pack_info, in_root("pack"), "--trust", hex, "--most-ticks", "-1");
+}
+
 /* ---- the other commands ---- */
 static void test_keys(void) {
   char upper[65], long_name[4096], err[200];
@@ -281,6 +295,7 @@ int main(void) {
   test_printed();
   test_fallback();
   test_loud();
+  test_limits();
   test_keys();
   test_build();
   test_swaps();

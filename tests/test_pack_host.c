@@ -529,6 +529,19 @@ static void test_values(void) {
   free(list), free(zeros), free(calls), free(drops), free(types), free(text), free(body);
 }
 
+/* Values that wait on the stack under branches, and locals that change between them. */
+static void test_values_at_once(void) {
+  char *loads = repeated("", "(i32.load (local.get 0)) ", 900, ""), *adds = repeated("", "i32.add ", 899, "");
+  char *branches = repeated(loads, "(block (br_if 0 (local.get 0))) ", 1000, adds);
+  char *high = repeated("", "(i32.load (local.get 0)) ", 20000, adds); /* too many are left: nobody asks */
+  char *changes = repeated("(local i64 i64 i64 i64 i64 i64 i64 i64 i64 i64 i64 i64 i64 i64 i64 i64 i64 i64 i64 i64) ",
+                           "(if (local.get 0) (then (local.set 7 (i64.const 1)))) ", 10000, "(i32.const 0)");
+  CHECK_STATUS(open_text("waiting", MEMORY, branches), AMBI_COMPILE_FAILED, "too long to compile", "and values");
+  CHECK_STATUS(open_text("high", MEMORY, high), AMBI_COMPILE_FAILED, "too long to compile", "values at once");
+  CHECK_STATUS(open_text("changes", MEMORY, changes), AMBI_COMPILE_FAILED, "too long to compile", "x branches");
+  free(loads), free(adds), free(branches), free(high), free(changes);
+}
+
 /* A few kilobytes that would keep the compiler busy for minutes are not given to it. */
 static void test_compiling(void) {
   double begin = now();
@@ -539,6 +552,7 @@ static void test_compiling(void) {
   CHECK_OK(open_loops("usual", 10, 8, 40));
   test_branches();
   test_values();
+  test_values_at_once();
 }
 
 /* ---- what is switched off ---- */

@@ -1,13 +1,13 @@
 // pack-module.js -- a kernel's module before it is compiled: its imports, its exports, what it asks of the compiler, and
 // its memory and table held to the limits of the manifest. Engines have no limiter of their own, so the limits are
 // written into the module.
+import { valueTypes } from './pack-opcodes.js';
 import { denied, mostItems, Reader } from './pack-reader.js';
 import { checkWork } from './pack-scan.js';
 
 const functionTag = 0x60;
 const i32 = 0x7f;
 const mostValues = 200000; // of types, in all; src/pack/scan.c
-const valueTypes = [i32, 0x7e, 0x7d, 0x7c, 0x7b, 0x70, 0x6f];
 const sections = { type: 1, import: 2, function: 3, table: 4, memory: 5, export: 7 };
 
 /** Functions of numbers, vectors and plain references; newer types take more than a byte, and no kernel needs them. */
@@ -123,7 +123,7 @@ export function prepareModule(bytes, k) {
   checkExports(k, types, functions, exports);
   if (memories.length !== 1) denied(`refused by limits: ${k.id}: expected one memory, got ${memories.length}`);
   if (tables.length > 8) denied(`refused by limits: ${k.id}: more than 8 tables`);
-  checkWork(k.id, types, parts);
+  checkWork(k.id, types, functions, parts);
   const replacements = new Map([[sections.memory, [1, ...lowered(k, memories[0], k.pages, 'memory')]]]);
   const held = tables.map((t) => [t.type, ...lowered(k, t, k.table, 'table')]);
   if (tables.length) replacements.set(sections.table, [...leb(tables.length), ...held.flat()]);

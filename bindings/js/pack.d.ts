@@ -21,6 +21,10 @@ export interface HostOptions {
   };
   /** Told about each check, in order; and of each kernel that cannot be used, also where its fallback is. */
   report?: (check: string, passed: boolean, sentence: string) => void;
+  /** Milliseconds that a call may take at most, whatever the manifest asks for; 0 or absent: 60000. */
+  most_ticks?: number;
+  /** Pages of 64 KiB that a kernel may have at most, likewise; 0 or absent: 65536. */
+  most_pages?: number;
   /** Needs `report`, which is told each time. */
   insecure_accept_unsigned_packs_for_development?: boolean;
 }

@@ -32,7 +32,13 @@ function inTurn(shared, step) {
 }
 
 const insecure = 'insecure_accept_unsigned_packs_for_development';
-const hostKeys = ['trusted', 'revoked', 'allowed', 'state', 'report', insecure];
+const hostKeys = ['trusted', 'revoked', 'allowed', 'state', 'report', 'most_ticks', 'most_pages', insecure];
+/** What a host allows a kernel at most, where it says nothing else. */
+const mostTicks = 60000;
+const mostPages = 65536;
+
+/** The smaller of what the manifest asks for and the host allows. */
+const held = (k, o) => Object.freeze({ ...k, ticks: Math.min(k.ticks, o.most_ticks), pages: Math.min(k.pages, o.most_pages) });
 
 // ---- the host ------------------------------------------------------------------------------------------------------
 export class PackHost {
@@ -45,7 +51,7 @@ export class PackHost {
   /**
    * trusted, revoked: Ed25519 public keys. allowed: [{id, hash}], the only modules a pack may have. state: {load, save}
    * of an object of names and versions, to remember what was activated. report(check, passed, sentence) is told about
-   * each check.
+   * each check. most_ticks, most_pages: what a kernel may have at most, whatever its manifest asks for.
    */
   constructor(options = {}) {
     checkKeys(options, hostKeys, 'PackHost'); // a misspelt `revoked` would leave its keys trusted
@@ -56,6 +62,10 @@ export class PackHost {
     if (o[insecure] && typeof o.report !== 'function') fail(`${insecure}: needs a report function`);
     for (const list of ['trusted', 'revoked', 'allowed'])
       if (!Array.isArray(o[list])) fail(`${list}: expected an array`);
+    for (const [name, usual] of [['most_ticks', mostTicks], ['most_pages', mostPages]]) {
+      if (!Number.isSafeInteger(o[name] ?? 0) || o[name] < 0) fail(`${name}: expected a whole number`);
+      o[name] = o[name] || usual; // 0 too
+    }
     o.trusted = o.trusted.map(keyBytes);
     o.revoked = o.revoked.map(keyBytes);
     o.allowed = o.allowed.map((a, i) => {
@@ -98,6 +108,7 @@ export class PackHost {
     await this.#checkOrigin(source, text);
     const manifest = this.#checkManifest(text);
     this.#checkVersions(manifest);
+    for (const [id, k] of manifest.kernels) manifest.kernels.set(id, held(k, this.#options));
     const modules = new Map();
     for (const k of manifest.kernels.values()) modules.set(k.id, await this.#checkModule(source, k));
     return new Pack(this, manifest, modules);

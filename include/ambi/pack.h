@@ -55,6 +55,8 @@ typedef struct {
   void (*report)(void *context, const char *check, int passed, const char *sentence);
   void *report_context;
   int insecure_accept_unsigned_packs_for_development; /* needs `report`: nobody shall do this unknowingly */
+  /* What the host allows a kernel at most, whatever its manifest asks for; 0: 60000 ms, and 65536 pages of 64 KiB. */
+  uint32_t most_ticks, most_pages;
 } ambi_pack_options;
 
 AMBI_API ambi_status ambi_pack_host_create(const ambi_pack_options *o, ambi_pack_host **out);

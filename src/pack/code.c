@@ -1,5 +1,4 @@
-/* code.c -- modules: compiled once a hash; a module with any import, or without the exports of the ABI, is refused.
- */
+/* code.c -- modules: compiled once a hash; one without the exports of the ABI is refused. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,24 +6,7 @@
 #include "pack/pack.h"
 #include "pack/scan.h"
 
-/* ---- imports and exports ---- */
-static ambi_status check_imports(const wasmtime_api *w, const char *id, const wasmtime_module *m) {
-  wasm_vec v;
-  char module[80] = "", name[80] = "";
-  w->wasmtime_module_imports(m, &v);
-  size_t count = v.size;
-  if (count) {
-    const void *first = ((void **)v.data)[0];
-    const wasm_vec *a = w->wasm_importtype_module(first), *b = w->wasm_importtype_name(first);
-    if (a) snprintf(module, sizeof module, "%.*s", (int)(a->size < 60 ? a->size : 60), (const char *)a->data);
-    if (b) snprintf(name, sizeof name, "%.*s", (int)(b->size < 60 ? b->size : 60), (const char *)b->data);
-  }
-  w->wasm_importtype_vec_delete(&v);
-  if (count == 0) return AMBI_OK;
-  plain_text(module), plain_text(name);
-  return fail(AMBI_DENIED, "refused by imports: %s asks for %s.%s, and a kernel may import nothing", id, module, name);
-}
-
+/* ---- exports ---- */
 /* (i32 .. i32) -> i32, with so many parameters */
 static bool is_function(const wasmtime_api *w, const void *type, size_t params) {
   if (w->wasm_externtype_kind(type) != WASM_EXTERN_FUNC) return false;
@@ -86,7 +68,6 @@ static ambi_status compile(ambi_pack_host *h, const manifest_kernel *m, const vo
   ambi_status s = scan_check(m->id, bytes, n);
   wasmtime_error *e = s != AMBI_OK ? NULL : w->wasmtime_module_new(h->engine, bytes, n, &c->module);
   if (e) s = wasmtime_failed(w, AMBI_COMPILE_FAILED, m->id, e, NULL);
-  if (s == AMBI_OK) s = check_imports(w, m->id, c->module);
   if (s == AMBI_OK) s = check_exports(w, m, c);
   if (s == AMBI_OK)
     *out = c;

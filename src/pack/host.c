@@ -8,6 +8,7 @@
 #include "pack/pack.h"
 
 enum { TICK_NS = 1000000, PATIENCE = 200 }; /* ticks without a call before the ticker sleeps */
+enum { MOST_TICKS = 60000 };                /* where the host says nothing else */
 
 /* ---- the ticker ---- */
 int64_t ticks_now(void) {
@@ -209,6 +210,13 @@ void pack_release(ambi_pack *p) {
   if (atomic_fetch_sub(&p->users, 1) == 1) pack_free(p);
 }
 
+/* The smaller of what the manifest asks for and the host allows. */
+static void hold(const ambi_pack_options *o, manifest_kernel *k) {
+  uint32_t ticks = o->most_ticks ? o->most_ticks : MOST_TICKS;
+  if (k->ticks > ticks) k->ticks = ticks;
+  if (o->most_pages && k->pages > o->most_pages) k->pages = o->most_pages;
+}
+
 ambi_status ambi_pack_open(ambi_pack_host *h, const char *folder, ambi_pack **out) {
   if (out) *out = NULL;
   if (!h || !folder || !out)
@@ -221,6 +229,7 @@ ambi_status ambi_pack_open(ambi_pack_host *h, const char *folder, ambi_pack **ou
   for (int i = 0; i < p->m.count; i++) {
     p->kernels[i].pack = p;
     p->kernels[i].m = &p->m.kernels[i];
+    hold(&h->o, &p->m.kernels[i]);
     pthread_mutex_init(&p->kernels[i].lock, NULL);
   }
   if (s == AMBI_OK)

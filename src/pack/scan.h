@@ -1,10 +1,11 @@
 /* scan.h -- what compiling a module would cost. */
 #ifndef AMBI_PACK_SCAN_H
 #define AMBI_PACK_SCAN_H
-#include "core/core.h"
+#include "pack/bytes.h"
 
 typedef struct {
-  uint64_t code, functions, depth, joins, branches, values, arity; /* bytes; see scan.c */
+  uint64_t code, types, functions, depth, height, joins, merges, branches, values, arity; /* bytes; see scan.c */
+  reader import;                                                                          /* the first; at NULL: none */
   bool readable;
 } module_work;
 

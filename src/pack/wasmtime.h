@@ -53,12 +53,8 @@ enum { TRAP_INTERRUPT = 10 };
   X(void, wasmtime_engine_increment_epoch, (wasm_engine *))                                                            \
   X(wasmtime_error *, wasmtime_module_new, (wasm_engine *, const uint8_t *, size_t, wasmtime_module **))               \
   X(void, wasmtime_module_delete, (wasmtime_module *))                                                                 \
-  X(void, wasmtime_module_imports, (const wasmtime_module *, wasm_vec *))                                              \
   X(void, wasmtime_module_exports, (const wasmtime_module *, wasm_vec *))                                              \
-  X(void, wasm_importtype_vec_delete, (wasm_vec *))                                                                    \
   X(void, wasm_exporttype_vec_delete, (wasm_vec *))                                                                    \
-  X(const wasm_vec *, wasm_importtype_module, (const void *))                                                          \
-  X(const wasm_vec *, wasm_importtype_name, (const void *))                                                            \
   X(const wasm_vec *, wasm_exporttype_name, (const void *))                                                            \
   X(const void *, wasm_exporttype_type, (const void *))                                                                \
   X(uint8_t, wasm_externtype_kind, (const void *))                                                                     \

@@ -27,18 +27,18 @@ const types = [[1, 1], [2, 1], [0, 1], [0, 0]].map(([p, r]) => [0x60, p, ...Arra
 types.push([0x60, 1, 0x7e, 1, 0x7f]);
 
 /** A module with the ABI's exports whose kernel_forward does `body`; the rest says what is unusual about it. */
-export function module(body, { memory = [1], tables, functions = [], start, imports, forwardType = 0, exports = {}, drop = [], locals = 0 } = {}) {
+export function module(body, { memory = [1], tables, functions = [], start, imports, forwardType = 0, exports = {}, drop = [], locals = 0, declared = locals ? [1, ...leb(locals), 0x7f] : [0],
+  extra = [] } = {}) {
   const first = imports ? imports.filter((i) => i.kind === 0).length : 0;
   const all = [[forwardType, body], [1, num(0)], [0, num(0)], [2, num(0)], ...functions];
   const names = { kernel_forward: [0, first], kernel_init: [0, first + 1], kernel_info: [0, first + 2], kernel_cleanup: [0, first + 3],
     memory: [2, 0], ...exports };
-  const declared = locals ? [1, ...leb(locals), 0x7f] : [0];
   const code = all.map(([, b]) => { const f = [...declared, ...b, 0x0b]; return [...leb(f.length), ...f]; });
   return Uint8Array.from([0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, ...section(1, list(types)),
     ...section(2, imports && list(imports.map((i) => [...name(i.from), ...name(i.name), i.kind, ...i.type]))),
     ...section(3, list(all.map(([t]) => [t]))),
     ...section(4, tables && list(tables.map((t) => [0x70, ...limits(t)]))),
-    ...section(5, memory && list([limits(memory)])),
+    ...section(5, memory && list([limits(memory)])), ...extra,
     ...section(7, list(Object.entries(names).filter(([n]) => !drop.includes(n)).map(([n, [kind, index]]) => [...name(n), kind, ...leb(index)]))),
     ...section(8, start === undefined ? undefined : leb(start + first)),
     ...section(10, list(code))]);

@@ -1,11 +1,13 @@
 // gallery.mjs -- packs that mean harm, and what must become of each: [name, status, pattern, seconds]. Runs in node and in a
 // browser. After each one a good kernel must still give the right answer.
-import { goodBody, goodTest, makeKey, makePack, module, num, sha256, sign, textPack } from './forge.mjs';
+import { goodBody, goodTest, leb, makeKey, makePack, module, num, sha256, sign, textPack } from './forge.mjs';
 
 const loop = [0x03, 0x40, 0x0c, 0, 0x0b];
 const again = [...num(-1), 0x47, 0x0d, 0, 0x0b]; // .. != -1: once more
 
 const repeat = (count, ...bytes) => Array.from({ length: count }, () => bytes).flat();
+/** So many values on the stack, none of them known to the compiler. */
+const loads = (count) => Array.from({ length: count }, (_, i) => [0x20, 0, 0x28, 2, ...leb(4 * i)]).flat();
 const unread = /its code cannot be read/; // instructions that no kernel needs
 
 /** Modules that are signed as they should be, by someone who is trusted and should not be. */
@@ -37,12 +39,30 @@ export const modules = [
   ['a tail call', [0x20, 0, 0x12, 0], {}, {}, 'compile failed', unread],
   ['an atomic fence', [0xfe, 3, 0, ...num(0)], {}, {}, 'compile failed', unread],
   ['blocks 257 deep', [...repeat(256, 0x02, 0x40), ...repeat(256, 0x0b), ...num(0)], {}, {}, 'compile failed', /blocks 257 deep/],
-  ['a branch to 400,000 places', [0x02, 0x40, ...num(0), 0x0e, 0x80, 0xb5, 0x18, ...repeat(400001, 0), 0x0b, ...num(0)], {}, {}, 'compile failed', /branches x locals/],
+  ['a branch to 400,000 places', [0x02, 0x40, ...num(0), 0x0e, 0x80, 0xb5, 0x18, ...repeat(400001, 0), 0x0b, ...num(0)], {}, {}, 'compile failed', /400002 branches/],
   ['33,000 ifs', [...repeat(33000, 0x20, 0, 0x04, 0x40, 0x0b), ...num(0)], {}, {}, 'compile failed', /33000 branches/],
   ['70,000 calls', [...repeat(70000, ...num(0), 0x10, 2, 0x1a), ...num(0)], {}, {}, 'compile failed', /values of types and calls/],
   ['4101 functions', num(0), { functions: repeat(4097, [3, []]) }, {}, 'compile failed', /4101 functions/],
   ['2 MiB of code', [...repeat(2 ** 21, 0x01), ...num(0)], {}, {}, 'compile failed', /bytes of code; at most 1048576/],
   ['50,001 locals', num(0), { locals: 50001 }, {}, 'compile failed', unread],
+  ['1000 values under 1000 branches', [...loads(1000), ...repeat(1000, 0x02, 0x40, 0x20, 0, 0x0d, 0, 0x0b), ...repeat(999, 0x6a)], {}, {}, 'compile failed', /branches x locals and values/],
+  ['20,000 values under 20,000 branches', [...loads(20000), ...repeat(20000, 0x02, 0x40, 0x20, 0, 0x0d, 0, 0x0b), ...repeat(19999, 0x6a)], {}, {}, 'compile failed', /1025 values at once/],
+  ['1025 values, in code that is not reached', [0, ...repeat(1025, ...num(0)), ...repeat(1024, 0x1a)], {}, {}, 'compile failed', /1025 values at once/],
+  ['90 locals that change in 10,000 ifs', [...repeat(10000, 0x20, 0, 0x04, 0x40, 0x20, 0, 0x21, 7, 0x0b), ...num(0)], { locals: 90 }, {}, 'compile failed', /branches x branches x locals and values/],
+  ['30,000 divisions', [...repeat(30000, 0x20, 0, 0x20, 0, 0x6e, 0x21, 0), ...num(0)], {}, {}, 'compile failed', /branches x branches/],
+  ['a local of a type of two bytes', num(0), { declared: [2, 1, 0x63, 0x70, 0xff, 0xc4, 1, 0x7f] }, {}, 'compile failed', unread],
+  ['a block of a type of two bytes', [0x02, 0x63, 0x70, 0xd0, 0x70, 0x0b, 0x1a, ...num(0)], {}, {}, 'compile failed', unread],
+  ['a block of nothing, in two bytes', [0x02, 0xc0, 0x7f, 0x0b, ...num(0)], {}, {}, 'compile failed', unread],
+  ['a select of a type of two bytes', [0xd0, 0x70, 0xd0, 0x70, ...num(0), 0x1c, 1, 0x63, 0x70, 0x1a, ...num(0)], {}, {}, 'compile failed', unread],
+  ['a null of another type', [0xd0, 0x6e, 0x1a, ...num(0)], {}, {}, 'compile failed', unread],
+  ['an address that names a memory', [...num(0), 0x28, 0x42, 0, 0], {}, {}, 'compile failed', unread],
+  ['relaxed SIMD behind such an address', [...num(0), 0x28, 0x42, 0, 0x1c, 0xfd, 12, ...Array(16).fill(0), 0x1a, 0xfd, 12, ...Array(16).fill(0), 0xfd, 12,
+    ...Array(16).fill(0), 0xfd, 0x80, 2, 0x1a, ...repeat(1606, 1), 0x1a, ...num(0)], {}, {}, 'compile failed', unread],
+  ['an alignment of 32 bytes', [...num(0), 0x28, 5, 0], {}, {}, 'compile failed', unread],
+  ['a section of tags', num(0), { extra: [13, 3, 1, 0, 3] }, {}, 'compile failed', unread],
+  ['a section nobody knows', num(0), { extra: [14, 1, 0] }, {}, 'compile failed', unread],
+  ['one section twice', num(0), { extra: [5, 3, 1, 0, 1] }, {}, 'compile failed', unread],
+  ['sections in another order', num(0), { extra: [3, 1, 0] }, {}, 'compile failed', unread],
   ['a self-test it does not pass', num(0), {}, { self_test: [{ ...goodTest, out: [7] }] }, 'denied', /refused by self-test/],
   ['a self-test that cannot be read', num(0), {}, { self_test: [{ pass: 'sideways' }] }, 'denied', /self-test 0 cannot be read/],
 ];
@@ -158,6 +178,16 @@ export async function makeGallery({ PackHost }) {
     await h.swap(await h.open(await makePack(module(goodBody), key, { version: '1.10.0' })));
     await run(await makePack(module(goodBody), key, { version: '1.9.0' }), h);
   });
+  const greedy = { resource_limits: { max_epoch_ticks: 3600000, max_memory_pages: 65536 } };
+  const strict = new PackHost({ trusted: [key.public], most_ticks: 200, most_pages: 4 });
+  add('a start that loops for the hour it asks for', 'timeout', /deadline of 200 ms/, async () =>
+    run(await makePack(module(num(0), { functions: [[3, loop]], start: 4 }), key, { kernel: greedy }), strict));
+  add('a self-test that loops for the hour it asks for', 'timeout', /deadline of 200 ms/, async () =>
+    run(await makePack(module([...loop, ...num(0)]), key, { kernel: { ...greedy, self_test: [goodTest] } }), strict));
+  add('5 pages where the host allows 4', 'denied', /memory begins with 5, and 4 are allowed/, async () =>
+    run(await makePack(module(num(0), { memory: [5] }), key, { kernel: greedy }), strict));
+  add('a memory bomb where the host allows 4 pages', 'no memory', /out of memory/, async () =>
+    run(await makePack(module([0x03, 0x40, ...num(1), 0x40, 0, ...again, 0x3f, 0, ...num(4), 0x46, 0x04, 0x40, ...num(4), 0x0f, 0x0b, ...num(6)]), key, { kernel: greedy }), strict));
   add('a truncated module, signed', 'denied', /not well formed/, async () => run(await makePack(module(goodBody).slice(0, 70), key)));
   add('code that does not validate', 'compile failed', /k: /, async () => run(await makePack(module([0x92]), key)));
   add('a section longer than the file', 'denied', /not well formed/, async () =>

@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { goodBody, goodTest, leb, load, makeKey, makePack, module, num, sha256, sign, tripleBody } from './forge.mjs';
 import { makeGallery, manifests, modules } from './gallery.mjs';
+import { compareOpcodes, everyInstruction } from './opcodes.mjs';
 import { mistake } from './schema.mjs';
 import { equal, near, numbers, ok, rejects, run, test, throws } from './test.mjs';
 
@@ -409,6 +410,7 @@ test('options, sources and calls that are none', async () => {
   throws(() => new PackHost({ state: { load: () => ({}) } }), /state: expected/);
   throws(() => new PackHost({ trusted: [key.public], revoke: [key.public] }), /PackHost: there is no revoke; there are trusted/);
   throws(() => new PackHost(null), /PackHost: expected \{trusted, revoked/);
+  for (const n of [-1, 1.5, '7', NaN]) throws(() => new PackHost({ most_ticks: n }), /most_ticks: expected a whole number/);
   throws(() => new PackHost({ report: 7 }), /report: expected a function/);
   const host = new PackHost({ trusted: [key.public] });
   const files = await makePack(module(goodBody), key);
@@ -481,6 +483,12 @@ test('sections and exports without end are not read', async () => {
   }
 });
 
+const opcodes = await import(new URL('pack-opcodes.js', pathToFileURL(`${folder}/`)));
+test('every instruction takes and gives as many values as the engine says', async () => {
+  const { count, wrong } = compareOpcodes(opcodes);
+  ok(count > 400 && wrong.length === 0, `of ${count}: ${wrong.join('; ')}`);
+});
+
 test('params by name', async () => {
   const bytes = [...load(16), ...load(32), 0x28, 2, 4, 0x36, 2, 0, ...num(0)]; // out[0] = params[1], as bits
   const params = '{"n":{"type":"u32","default":3,"min":1},"7":{"type":"f32","default":0.5,"max":2},"m":{"type":"u32"}}';
@@ -545,7 +553,8 @@ if (packFolder && program && process.env.AMBI_WASMTIME) {
     const place = mkdtempSync(join(tmpdir(), 'ambi-pack-'));
     const host = new PackHost({ trusted: [key.public] });
     const refused = modules.filter(([, , , , status]) => status === 'compile failed');
-    for (const [name, body, how, kernel] of refused) {
+    const placesAfter = [...num(0), 0x0e, ...leb(400000), ...Array(400001).fill(0)]; // too many, and how many says each height
+    for (const [name, body, how, kernel] of [...refused, ['every instruction', [...everyInstruction(opcodes), ...placesAfter], {}, {}]]) {
       const files = await makePack(module(body, how), key, { kernel });
       for (const [file, bytes] of Object.entries(files)) writeFileSync(join(place, file), bytes);
       const { message } = await (await host.open(files)).kernel('k').catch((e) => e);
