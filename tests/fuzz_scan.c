@@ -49,8 +49,8 @@ int main(int argc, char **argv) {
   }
   module_work w = scan_module(sample, sizeof sample);
   int good = w.readable && w.depth == 2 && readable > 0 && readable < count;
-  /* 1 of the function, 2 each of the loop and 3 targets inside it, 1 each of the block and the fill; 3 locals, 2 values,
-   * itself */
+  /* 1 of the function, 2 each of the loop and 3 targets inside it, 1 each of the block and the fill; 3 locals, 2
+   * values, itself */
   good = good && w.joins == (1 + 2 + 3 * 2 + 1 + 1) * (1 + 3 + 2) && w.functions == 1 && w.height == 1;
   /* the loop, its targets, the block, the fill; a type that takes 2 and gives 1 */
   good = good && w.branches == 1 + 3 + 1 + 1 && w.values == 1 + 3;
