@@ -6,7 +6,7 @@ import { Reader } from './pack-reader.js';
 import { AmbiError } from './wasm.js';
 
 const most = { code: 2 ** 20, types: 4096, functions: 4096, depth: 256, height: 1024, joins: 1250000, branches: 32768, merges: 4e8,
-  values: 200000, locals: 50000 };
+  values: 200000, locals: 1024 };
 const codeSection = 10;
 const ranks = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 10]; // of sections: 12 lies in front of 10
 const emptyBlock = 0x40;
@@ -22,7 +22,8 @@ class CodeReader extends Reader {
 }
 
 /** Of what is refused for its size nothing more is read. */
-const tooLarge = (w) => w.code > most.code || w.types > most.types || w.functions > most.functions || w.depth > most.depth || w.height > most.height;
+const tooLarge = (w) => w.code > most.code || w.types > most.types || w.functions > most.functions || w.depth > most.depth ||
+  w.height > most.height || w.locals > most.locals;
 
 // ---- the operand stack ----------------------------------------------------------------------------------------------
 /** Where a function is being read: `frames` are the blocks around it, {loop, base, type}; values below `base` are others'. */
@@ -58,7 +59,6 @@ function takeLocals(r) {
   for (let groups = r.number(); groups > 0; groups--) {
     all += r.number();
     takeValueType(r);
-    if (all > most.locals) r.broken();
   }
   return all;
 }
@@ -112,6 +112,7 @@ function step(r, names, place, work) {
 function scanFunction(r, type, names, work) {
   const place = new Place(type, takeLocals(r));
   place.joins = 1 + place.locals + work.arity;
+  work.locals = Math.max(work.locals, place.locals);
   while (place.frames.length > 0 && !tooLarge(work)) step(r, names, place, work);
   work.joins += place.joins;
   work.branches += place.branches;
@@ -141,6 +142,7 @@ function checkOrder(parts, broken) {
 const tooLong = ' would take too long to compile';
 const sentences = [['code', '# bytes of code', ' are compiled'], ['types', '# types', ' are compiled'],
   ['functions', '# functions', ' are compiled'], ['depth', `blocks # deep${tooLong}`, ''], ['height', `# values at once${tooLong}`, ''],
+  ['locals', `# locals of a function${tooLong}`, ''],
   ['joins', `# branches x locals and values${tooLong}`, ''], ['branches', `# branches${tooLong}`, ''],
   ['merges', `# branches x branches x locals and values${tooLong}`, ''],
   ['values', `# values of types and calls${tooLong}`, '']];
@@ -148,7 +150,8 @@ const sentences = [['code', '# bytes of code', ' are compiled'], ['types', '# ty
 /** `types` and `functions` as pack-module.js reads them, `parts` all sections. Throws what the native host says. */
 export function checkWork(id, types, functions, parts) {
   const names = { types: types.map(({ params, results }) => ({ params: params.length, results: results.length })), functions };
-  const work = { code: 0, types: types.length, functions: functions.length, depth: 0, height: 0, joins: 0, merges: 0, branches: 0, values: 0, arity: 0 };
+  const none = { code: 0, depth: 0, height: 0, locals: 0, joins: 0, merges: 0, branches: 0, values: 0, arity: 0 };
+  const work = { ...none, types: types.length, functions: functions.length };
   for (const { params, results } of names.types) {
     work.values += 1 + params + results;
     work.arity = Math.max(work.arity, params, results);

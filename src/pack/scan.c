@@ -3,7 +3,7 @@
  * Compiling has no deadline. What it costs grows with the bytes of code and, much faster, with
  *
  *   depth     blocks inside blocks, of the deepest function
- *   height    values on the operand stack at once
+ *   height    values on the operand stack at once, and locals: time grows with the square of either
  *   joins     (blocks + targets of branches), each times 1 + the loops around it, x (locals + values a block may
  *             take + values on the stack there), summed over functions: every join of two ways may have to merge all
  *   branches  blocks, targets of branches, operations on whole memories and tables, divisions and the like, and, each
@@ -32,13 +32,13 @@ enum {
   MOST_BRANCHES = 32768,
   MOST_MERGES = 400000000,
   MOST_VALUES = 200000,
-  MOST_LOCALS = 50000
+  MOST_LOCALS = 1024
 };
 
 /* Of what is refused for its size nothing more is read. */
 static bool too_large(const module_work *w) {
   return w->code > MOST_CODE || w->types > MOST_TYPES || w->functions > MOST_FUNCTIONS || w->depth > MOST_DEPTH ||
-         w->height > MOST_HEIGHT;
+         w->height > MOST_HEIGHT || w->locals > MOST_LOCALS;
 }
 
 typedef struct {
@@ -105,7 +105,6 @@ static uint64_t take_locals(reader *r) {
   for (uint32_t i = 0; i < groups && !r->bad; i++) {
     all += take_u32(r);
     take_value_type(r);
-    if (all > MOST_LOCALS) r->bad = true;
   }
   return all;
 }
@@ -160,6 +159,7 @@ static void step(const names *n, reader *r, place *p, module_work *w) {
 static void scan_function(const names *n, reader r, signature type, module_work *w) {
   place p = {.depth = 1, .frames[0].type = type, .locals = take_locals(&r)};
   p.joins = 1 + p.locals + w->arity;
+  if (p.locals > w->locals) w->locals = p.locals;
   while (p.depth > 0 && !too_large(w) && !r.bad) step(n, &r, &p, w);
   w->joins += p.joins;
   w->branches += p.branches;
@@ -275,6 +275,7 @@ ambi_status scan_check(const char *id, const void *bytes, size_t n) {
                 {w.functions, MOST_FUNCTIONS, "", "functions", " are compiled"},
                 {w.depth, MOST_DEPTH, "blocks ", "deep" TOO_LONG, ""},
                 {w.height, MOST_HEIGHT, "", "values at once" TOO_LONG, ""},
+                {w.locals, MOST_LOCALS, "", "locals of a function" TOO_LONG, ""},
                 {w.joins, MOST_JOINS, "", "branches x locals and values" TOO_LONG, ""},
                 {w.branches, MOST_BRANCHES, "", "branches" TOO_LONG, ""},
                 {w.merges, MOST_MERGES, "", "branches x branches x locals and values" TOO_LONG, ""},

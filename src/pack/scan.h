@@ -4,8 +4,9 @@
 #include "pack/bytes.h"
 
 typedef struct {
-  uint64_t code, types, functions, depth, height, joins, merges, branches, values, arity; /* bytes; see scan.c */
-  reader import;                                                                          /* the first; at NULL: none */
+  uint64_t code, types, functions, depth, height, locals, joins, merges, branches, values,
+      arity;     /* bytes; see scan.c */
+  reader import; /* the first; at NULL: none */
   bool readable;
 } module_work;
 

@@ -44,7 +44,7 @@ export const modules = [
   ['70,000 calls', [...repeat(70000, ...num(0), 0x10, 2, 0x1a), ...num(0)], {}, {}, 'compile failed', /values of types and calls/],
   ['4101 functions', num(0), { functions: repeat(4097, [3, []]) }, {}, 'compile failed', /4101 functions/],
   ['2 MiB of code', [...repeat(2 ** 21, 0x01), ...num(0)], {}, {}, 'compile failed', /bytes of code; at most 1048576/],
-  ['50,001 locals', num(0), { locals: 50001 }, {}, 'compile failed', unread],
+  ['1025 locals', num(0), { locals: 1025 }, {}, 'compile failed', /1025 locals of a function/],
   ['1000 values under 1000 branches', [...loads(1000), ...repeat(1000, 0x02, 0x40, 0x20, 0, 0x0d, 0, 0x0b), ...repeat(999, 0x6a)], {}, {}, 'compile failed', /branches x locals and values/],
   ['20,000 values under 20,000 branches', [...loads(20000), ...repeat(20000, 0x02, 0x40, 0x20, 0, 0x0d, 0, 0x0b), ...repeat(19999, 0x6a)], {}, {}, 'compile failed', /1025 values at once/],
   ['1025 values, in code that is not reached', [0, ...repeat(1025, ...num(0)), ...repeat(1024, 0x1a)], {}, {}, 'compile failed', /1025 values at once/],
