@@ -1,12 +1,15 @@
 /* test_nvrtc.c -- every kernel text compiles for real, without a GPU: NVRTC for sm_80, sm_90 and the newest it knows.
  *
- *   test_nvrtc [OP] [--arch N] [--quick]              one op; one architecture; a tenth of the cases for sm_90, one of
- *                                                     each op, in one dtype, for the others; texts without wgmma
- *                                                     compiled as fast as NVRTC can, which optimises less
+ *   test_nvrtc [OP] [--arch N|newest] [--quick]       one op; one architecture. sm_90 gets every case, others a tenth;
+ *                                                     with --quick a tenth and a sixtieth, and texts without wgmma
+ *                                                     are compiled as fast as NVRTC can, which optimises less. The
+ *                                                     largest case of each op is always among them
  *   test_nvrtc --source "CASE" [--dtype T]            the texts of one case, forward and backward
  *
- * The driver is played by functions here that do nothing. A warning is a failure. Without NVRTC everything is skipped.
- */
+ * For every architecture each op must have a text in each pass and each of the four dtypes. What cannot be parsed, or a
+ * warning, is a failure; what is not supported is counted. Without NVRTC everything is skipped.
+ *
+ * The driver is played by functions here that do nothing. */
 #include <stdlib.h>
 
 #include "../cli/case.h"
@@ -68,9 +71,15 @@ static int compile(void *program, int count, const char *const *options) {
   return error;
 }
 
+/* Bytes that a block may ask for: tiles are chosen by them. */
+static int shared_of(int arch) {
+  if (arch == 80 || arch == 87) return 163 << 10;
+  return arch == 86 || arch == 89 || arch >= 120 ? 99 << 10 : 227 << 10;
+}
+
 static void open_device(cuda_device *d, ambi_device *dev, int arch) {
-  *d =
-      (cuda_device){.api = real, .arch = arch, .multiprocessors = 132, .shared_bytes = 227 << 10, .l2_bytes = 50 << 20};
+  *d = (cuda_device){.api = real, .arch = arch, .multiprocessors = 132, .l2_bytes = 50 << 20};
+  d->shared_bytes = shared_of(arch);
   d->api.cuCtxPushCurrent_v2 = fake_push;
   d->api.cuCtxPopCurrent_v2 = fake_pop;
   d->api.cuModuleLoadData = fake_load;
@@ -87,11 +96,19 @@ static void open_device(cuda_device *d, ambi_device *dev, int arch) {
 }
 
 /* ---- plans ---- */
-static void plan(ambi_device *dev, const char *text, const ambi_op *op, bool print) {
+static const ambi_dtype dtypes[] = {AMBI_BF16, AMBI_F32, AMBI_F16, AMBI_F64};
+enum { DTYPES = sizeof dtypes / sizeof *dtypes };
+static int texts[AMBI_KINDS][AMBI_U8 + 1][2], unsupported; /* plans with a text, by op, dtype and pass */
+
+static void plan(ambi_device *dev, const char *text, const ambi_op *op, ambi_dtype dtype, bool print) {
   ambi_plan *made = NULL;
   ambi_status s = ambi_plan_create(dev, op, &made);
-  if (s == AMBI_UNSUPPORTED) return;
+  if (s == AMBI_UNSUPPORTED) {
+    unsupported++;
+    return;
+  }
   CHECK(s == AMBI_OK, "%s, %s: %s", text, op->pass ? "backward" : "forward", ambi_error());
+  if (made && ambi_plan_source(made)) texts[op->kind][dtype][op->pass == AMBI_BACKWARD]++;
   if (made && print) puts(ambi_plan_source(made));
   ambi_plan_destroy(made);
 }
@@ -99,16 +116,40 @@ static void plan(ambi_device *dev, const char *text, const ambi_op *op, bool pri
 static void plan_case(ambi_device *dev, const char *text, ambi_dtype dtype, bool print) {
   ambi_op op;
   char why[400];
-  const ambi_op_info *info;
-  if (strstr(text, "=*") || case_parse(text, dtype, &op, why, sizeof why) || !(info = ambi_op_get_info(op.kind)))
-    return;
-  plan(dev, text, &op, print);
+  if (!CHECK(!case_parse(text, dtype, &op, why, sizeof why), "%s: %s", text, why)) return;
+  const ambi_op_info *info = ambi_op_get_info(op.kind);
+  plan(dev, text, &op, dtype, print);
   for (int i = 0; i < info->slots; i++)
     if ((info->slot[i].flags & AMBI_SLOT_ANY_DTYPE) && op.t[i].dtype >= AMBI_I32) return; /* integers: no gradient */
   if (!info->backward) return;
   op.pass = AMBI_BACKWARD;
   op.want = 0;
-  plan(dev, text, &op, print);
+  plan(dev, text, &op, dtype, print);
+}
+
+/* The attribute whose name ends where `star` points. */
+static const ambi_attr_info *attribute_before(const char *text, const char *star) {
+  char name[40];
+  snprintf(name, sizeof name, "%.*s", (int)strcspn(text, " "), text);
+  const ambi_op_info *info = ambi_op_get_info(case_find_op(name));
+  for (int i = 0; info && i < info->attrs; i++) {
+    const size_t n = strlen(info->attr[i].name);
+    if (star > text + n && !strncmp(star - n, info->attr[i].name, n) && star[-n - 1] == ' ') return &info->attr[i];
+  }
+  return NULL;
+}
+
+/* NAME=* stands for every value, here spread over the dtypes. */
+static void plan_values(ambi_device *dev, const char *text, int t) {
+  const char *star = strstr(text, "=*");
+  if (!star) return plan_case(dev, text, dtypes[t], false);
+  const ambi_attr_info *a = attribute_before(text, star);
+  if (!CHECK(a && a->names, "%s: it has no values", text)) return;
+  for (int i = 0; a->names[i]; i++) {
+    char one[400];
+    snprintf(one, sizeof one, "%.*s=%s%s", (int)(star - text), text, a->names[i], star + 2);
+    if (!quick || i % DTYPES == t) plan_case(dev, one, dtypes[t], false);
+  }
 }
 
 static bool is_case_of(const char *op, const char *text) {
@@ -126,33 +167,46 @@ static int64_t elements(const char *text) {
 
 static bool same_op(const char *a, const char *b) { return strncmp(a, b, strcspn(a, " ") + 1) == 0; }
 
-/* Every step-th case; or, where step is 0, of each op the largest, which has a text of its own */
+/* Every step-th case, and of each op the largest, which has a text of its own. Enums matter to no architecture: they
+ * are for steps that are small. */
 static void choose(bool *chosen, size_t step) {
   for (size_t from = 0, to; from < CASES; from = to) {
     size_t largest = from;
     for (to = from; to < CASES && same_op(cases[to].text, cases[from].text); to++) {
-      chosen[to] = step && to % step == 0;
+      chosen[to] = strstr(cases[to].text, "=*") ? step <= 10 : to % step == 0;
       if (!cases[to].is_long && elements(cases[to].text) > elements(cases[largest].text)) largest = to;
     }
-    if (!step) chosen[largest] = true;
+    chosen[largest] = true;
   }
 }
 
-static const ambi_dtype dtypes[] = {AMBI_BF16, AMBI_F32, AMBI_F16, AMBI_F64};
+/* Nothing may be missing because its cases were passed over. */
+static void check_texts(int arch, const char *only) {
+  for (int k = 1; k < AMBI_KINDS; k++) {
+    const ambi_op_info *info = ambi_op_get_info((ambi_kind)k);
+    if (!info || (only && strcmp(only, info->name))) continue;
+    for (int t = 0; t < DTYPES; t++)
+      for (int pass = 0; pass <= (info->backward != 0); pass++)
+        CHECK(texts[k][dtypes[t]][pass] > 0, "sm_%d: %s has no text in %s, %s", arch, info->name,
+              ambi_dtype_name(dtypes[t]), pass ? "backward" : "forward");
+  }
+}
 
-static void plan_all(int arch, const char *op, size_t step, int dtype_count) {
+static void plan_all(int arch, const char *op, size_t step) {
   cuda_device d;
   ambi_device dev;
   bool chosen[CASES];
+  const int before = compiled;
   open_device(&d, &dev, arch);
   choose(chosen, step);
-  int before = compiled;
+  memset(texts, 0, sizeof texts), unsupported = 0;
   for (size_t i = 0; i < CASES; i++)
-    for (int t = 0; t < dtype_count && chosen[i]; t++)
-      if (is_case_of(op, cases[i].text)) plan_case(&dev, cases[i].text, dtypes[t], 0);
-  for (size_t i = 0; i < sizeof saved / sizeof *saved && step; i++)
+    for (int t = 0; t < DTYPES && chosen[i]; t++)
+      if (is_case_of(op, cases[i].text)) plan_values(&dev, cases[i].text, t);
+  for (size_t i = 0; i < sizeof saved / sizeof *saved; i++)
     if (is_case_of(op, saved[i])) plan_case(&dev, saved[i], AMBI_BF16, 0), plan_case(&dev, saved[i], AMBI_F16, 0);
-  printf("sm_%d: %d texts compiled\n", arch, compiled - before);
+  check_texts(arch, op);
+  printf("sm_%d: %d texts compiled, %d plans not supported\n", arch, compiled - before, unsupported);
   modules_free(&d, false);
 }
 
@@ -166,10 +220,10 @@ static int newest(void) {
 int main(int argc, char **argv) {
   const char *op = NULL, *source = NULL;
   ambi_dtype dtype = AMBI_BF16;
-  int arch = 0;
+  const char *name = NULL;
   for (int i = 1; i < argc; i++) {
     if (!strcmp(argv[i], "--arch") && i + 1 < argc)
-      arch = atoi(argv[++i]);
+      name = argv[++i];
     else if (!strcmp(argv[i], "--quick"))
       quick = true;
     else if (!strcmp(argv[i], "--dtype") && i + 1 < argc)
@@ -184,6 +238,7 @@ int main(int argc, char **argv) {
     printf("SKIPPED: %s\n0 passed, 0 failed, 1 skipped\n", real.found[LIB_COMPILER]);
     return 0;
   }
+  const int arch = !name ? 0 : strcmp(name, "newest") ? atoi(name) : newest();
   if (source) {
     cuda_device d;
     ambi_device dev;
@@ -193,7 +248,8 @@ int main(int argc, char **argv) {
     const int archs[] = {arch ? arch : 80, 90, newest()};
     for (int i = 0; i < (arch ? 1 : 3); i++) {
       const bool closely = archs[i] == 90 || (arch && !quick);
-      plan_all(archs[i], op, !quick && closely ? 1 : quick && !closely ? 0 : 10, quick && !closely ? 1 : 4);
+      static const size_t steps[2][2] = {{10, 60}, {1, 10}};
+      plan_all(archs[i], op, steps[closely][quick]);
     }
   }
   return test_done();

@@ -2,13 +2,16 @@
  * tells cuBLASLt about layouts, transposes, types and epilogues is tested without a device.
  *
  * It refuses what the real one refuses, and uses what it may use: all the workspace it asked for, addresses as aligned
- * as the preference promised (16 bytes at most, or the result is refused). Streams that record are not supported. */
+ * as the preference promised (16 bytes at most, or the result is refused). Streams that record are not supported.
+ * FAKECUDA_FAIL=NAME:N.. makes the Nth call of NAME fail, as in fake.h; CODE is a cublasStatus_t. */
 #include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "rules.h"
 
 #define EXPORT __attribute__((visibility("default")))
 enum { OK = 0, NOT_INITIALIZED = 1, ALLOC_FAILED = 3, INVALID = 7, NOT_SUPPORTED = 15 };
@@ -74,17 +77,28 @@ static bool fails(const char *function) { return failing && strcmp(failing, func
 
 EXPORT size_t cublasLtGetVersion(void);
 size_t cublasLtGetVersion(void) { return 130000; }
-EXPORT int cublasLtCreate(void **handle) { return object(handle, &(int){MARK}, sizeof(int)); }
-EXPORT int cublasLtDestroy(void *handle) { return end(handle); }
+EXPORT int cublasLtCreate(void **handle) {
+  FAIL_IF_TOLD;
+  return object(handle, &(int){MARK}, sizeof(int));
+}
+EXPORT int cublasLtDestroy(void *handle) {
+  FAIL_IF_TOLD_KEEPING(handle);
+  return end(handle);
+}
 
 EXPORT int cublasLtMatrixLayoutCreate(void **out, int type, uint64_t rows, uint64_t cols, int64_t ld) {
+  FAIL_IF_TOLD;
   const layout l = {type, (int64_t)rows, (int64_t)cols, ld};
   if (ld < l.rows || l.rows < 1 || l.cols < 1) return INVALID;
   return object(out, &l, sizeof l);
 }
-EXPORT int cublasLtMatrixLayoutDestroy(void *l) { return end(l); }
+EXPORT int cublasLtMatrixLayoutDestroy(void *l) {
+  FAIL_IF_TOLD_KEEPING(l);
+  return end(l);
+}
 
 EXPORT int cublasLtMatmulDescInit_internal(void *memory, size_t bytes, int compute, int scale) {
+  FAIL_IF_TOLD;
   if (bytes < sizeof(desc)) return ALLOC_FAILED;
   memset(memory, 0xA5, bytes);
   if (fails(__func__)) return failing_status;
@@ -93,6 +107,7 @@ EXPORT int cublasLtMatmulDescInit_internal(void *memory, size_t bytes, int compu
 }
 
 EXPORT int cublasLtMatmulDescSetAttribute(void *memory, int attribute, const void *value, size_t bytes) {
+  FAIL_IF_TOLD;
   desc *d = memory;
   const struct {
     int attribute;
@@ -107,10 +122,15 @@ EXPORT int cublasLtMatmulDescSetAttribute(void *memory, int attribute, const voi
 }
 
 EXPORT int cublasLtMatmulPreferenceCreate(void **out) {
+  FAIL_IF_TOLD;
   return object(out, &(preference){0, 7, {256, 256, 256, 256}}, sizeof(preference));
 }
-EXPORT int cublasLtMatmulPreferenceDestroy(void *p) { return end(p); }
+EXPORT int cublasLtMatmulPreferenceDestroy(void *p) {
+  FAIL_IF_TOLD_KEEPING(p);
+  return end(p);
+}
 EXPORT int cublasLtMatmulPreferenceSetAttribute(void *memory, int attribute, const void *value, size_t bytes) {
+  FAIL_IF_TOLD;
   preference *p = memory;
   if (attribute == 1 && bytes == 8) return memcpy(&p->workspace, value, 8), OK;
   if (attribute == 3 && bytes == 4) return memcpy(&p->reduction, value, 4), OK;
@@ -186,6 +206,7 @@ static int fits(const desc *d, const layout *a, const layout *b, const layout *c
 EXPORT int cublasLtMatmulAlgoGetHeuristic(void *handle, const desc *d, const layout *a, const layout *b,
                                           const layout *c, const layout *to, const preference *p, int wanted,
                                           choice *out, int *found) {
+  FAIL_IF_TOLD;
   *found = 0;
   if (!handle || wanted < 1 || memcmp(c, to, sizeof *c) != 0) return INVALID;
   for (int i = 0; i < 4; i++)
@@ -226,6 +247,7 @@ static bool misaligned(const void *p) { return ((uintptr_t)p & 15) != 0; }
 EXPORT int cublasLtMatmul(void *handle, const desc *d, const void *alpha, const void *a, const layout *la,
                           const void *b, const layout *lb, const void *beta, const void *c, const layout *lc, void *to,
                           const layout *lto, const choice *algorithm, void *workspace, size_t bytes, void *stream) {
+  FAIL_IF_TOLD;
   (void)stream;
   if (fails(__func__)) return failing_status;
   const int status = fits(d, la, lb, lc);

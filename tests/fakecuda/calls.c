@@ -1,12 +1,12 @@
 /* calls.c -- what every call of the stand-in begins with, and the live objects; see fake.h. */
 #define _GNU_SOURCE
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "context.h"
+#include "rules.h"
 
 static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
 static object *objects;
@@ -24,38 +24,10 @@ result lose(result code) {
   return lost;
 }
 
-/* ---- provoked failures ---- */
-enum { MAX_RULES = 16 };
-static struct rule {
-  char name[64];
-  long first, code, times, seen;
-} rules[MAX_RULES];
-static int rule_count;
-
-static void read_rules(void) {
-  static char known[1024];
-  const char *value = getenv("FAKECUDA_FAIL");
-  if (!value) value = "";
-  if (strncmp(known, value, sizeof known - 1) == 0) return;
-  snprintf(known, sizeof known, "%s", value);
-  rule_count = 0;
-  char copy[sizeof known], *rest = copy, *one;
-  memcpy(copy, known, sizeof copy);
-  while ((one = strsep(&rest, ",")) != NULL && rule_count < MAX_RULES) {
-    struct rule r = {.first = 1, .code = OUT_OF_MEMORY, .times = -1};
-    if (sscanf(one, "%63[^:]:%ld:%ld:%ld", r.name, &r.first, &r.code, &r.times) >= 1) rules[rule_count++] = r;
-  }
-}
-
+/* A failure that a test asks for; from 700 on it takes the context along. */
 static result provoked(const char *name) {
-  read_rules();
-  for (struct rule *r = rules; r < rules + rule_count; r++) {
-    if (strcmp(r->name, name) != 0) continue;
-    r->seen++;
-    if (r->seen >= r->first && (r->times < 0 || r->seen < r->first + r->times))
-      return r->code >= EMU_ILLEGAL_ADDRESS && r->code < CAPTURE_UNSUPPORTED ? lose((result)r->code) : (result)r->code;
-  }
-  return OK;
+  const result code = rules_provoked(name);
+  return code >= EMU_ILLEGAL_ADDRESS && code < CAPTURE_UNSUPPORTED ? lose(code) : code;
 }
 
 /* ---- the beginning and the end of a call ---- */

@@ -10,7 +10,8 @@
  * Environment, looked at in every call (see also nvrtc.c):
  *   FAKECUDA_FAIL=NAME:N[:CODE[:TIMES]],..  the Nth call of NAME and those after it fail (TIMES of them, when given);
  *                                           CODE is a CUresult, 2 (out of memory) unless given. From 700 on, the
- *                                           context is lost as well. Counting starts when the value changes.
+ *                                           context is lost as well. Counting starts when the value changes. NVRTC and
+ *                                           cuBLASLt do the same with their own functions and codes.
  *   FAKECUDA_DEVICES=N      how many devices there are, 1 unless given, at most 8
  *   FAKECUDA_DRIVER=N       what cuDriverGetVersion says, 13000 unless given
  *   FAKECUDA_MEMORY=N       bytes of each device, 8 GiB unless given
@@ -21,7 +22,7 @@
  *   FAKECUDA_ORDER=reverse  blocks and threads run last to first, each warp as far as it can: results that change
  *                           betray a race
  * Exported for tests: long fakecuda_live(const char *kind), how many of "memory", "stream", "event", "module",
- * "graph", "exec" or, with NULL, of all are not yet freed. */
+ * "graph", "exec" or, with NULL, of all are not yet freed; and fakecuda_provoked (rules.h). */
 #ifndef FAKECUDA_FAKE_H
 #define FAKECUDA_FAKE_H
 #include <stdbool.h>

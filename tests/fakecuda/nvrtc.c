@@ -7,15 +7,19 @@
  * Environment, looked at in every call:
  *   FAKENVRTC_VERSION=12.4  what nvrtcVersion says, 13.0 unless given
  *   FAKENVRTC_FAIL=1        every compilation fails, with a log
- *   FAKENVRTC_MEET=N        the first N compilations wait for each other, and fail when they are not all begun in a
- * minute FAKENVRTC_CXX=clang++   the compiler, g++ unless given FAKECUDA_RACES=1        code tells of every access to
- * memory (races.c); the version is another one, as kernels kept on disk are kept for a version */
+ *   FAKENVRTC_MEET=N        the first N compilations wait for each other, and fail after a minute alone
+ *   FAKECUDA_FAIL=NAME:N..  the Nth call of NAME fails, as in fake.h; CODE is an nvrtcResult
+ *   FAKENVRTC_CXX=clang++   the compiler, g++ unless given
+ *   FAKECUDA_RACES=1        code tells of every access to memory (races.c); the version is another one, as kernels kept
+ *                           on disk are kept for a version
+ * Exported for tests: long fakenvrtc_live(void), how many programs are not yet destroyed. */
 #define _GNU_SOURCE
 #include <ctype.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <spawn.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,9 +27,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "rules.h"
+
 #define EXPORT __attribute__((visibility("default")))
 
-typedef enum {
+enum {
   OK = 0,
   OUT_OF_MEMORY = 1,
   CREATION_FAILURE = 2,
@@ -34,7 +40,8 @@ typedef enum {
   INVALID_OPTION = 5,
   COMPILATION = 6,
   INTERNAL_ERROR = 11
-} result; /* an nvrtcResult */
+};
+typedef int result; /* an nvrtcResult */
 
 typedef struct {
   char *bytes;
@@ -314,6 +321,7 @@ static int meet(void) {
 }
 
 EXPORT result nvrtcCompileProgram(program *p, int n, const char *const *options) {
+  FAIL_IF_TOLD;
   arguments defines = {.count = 0};
   int contract;
   if (!p || n < 0 || (n && !options)) return p ? INVALID_INPUT : INVALID_PROGRAM;
@@ -327,6 +335,7 @@ EXPORT result nvrtcCompileProgram(program *p, int n, const char *const *options)
 
 /* ---- the rest of the API ---- */
 EXPORT result nvrtcVersion(int *major, int *minor) {
+  FAIL_IF_TOLD;
   const char *version = getenv("FAKENVRTC_VERSION");
   if (!major || !minor) return INVALID_INPUT;
   *major = 13, *minor = flag_of("FAKECUDA_RACES");
@@ -334,15 +343,24 @@ EXPORT result nvrtcVersion(int *major, int *minor) {
   return OK;
 }
 
-EXPORT result nvrtcGetNumSupportedArchs(int *n) { return n ? (*n = ARCHS, OK) : INVALID_INPUT; }
+EXPORT result nvrtcGetNumSupportedArchs(int *n) {
+  FAIL_IF_TOLD;
+  return n ? (*n = ARCHS, OK) : INVALID_INPUT;
+}
 EXPORT result nvrtcGetSupportedArchs(int *list) {
+  FAIL_IF_TOLD;
   if (!list) return INVALID_INPUT;
   memcpy(list, archs, sizeof archs);
   return OK;
 }
 
+static atomic_long live;
+EXPORT long fakenvrtc_live(void);
+long fakenvrtc_live(void) { return live; }
+
 EXPORT result nvrtcCreateProgram(program **out, const char *source, const char *name, int headers,
                                  const char *const *contents, const char *const *names) {
+  FAIL_IF_TOLD;
   (void)contents, (void)names;
   if (!out || !source || headers) return INVALID_INPUT; /* kernels here are free of headers */
   program *p = calloc(1, sizeof *p);
@@ -350,36 +368,55 @@ EXPORT result nvrtcCreateProgram(program **out, const char *source, const char *
   snprintf(p->name, sizeof p->name, "%s", name ? name : "default_program");
   add(&p->source, "%s", source);
   *out = p;
+  live++;
   return OK;
 }
 
 EXPORT result nvrtcDestroyProgram(program **p) {
+  FAIL_IF_TOLD_KEEPING(p ? *p : NULL);
   if (!p || !*p) return INVALID_PROGRAM;
   drop(&(*p)->source), drop(&(*p)->log), drop(&(*p)->code);
   free(*p);
   *p = NULL;
+  live--;
   return OK;
 }
 
 /* Sizes of a log count its final zero. */
 EXPORT result nvrtcGetProgramLogSize(const program *p, size_t *size) {
+  FAIL_IF_TOLD;
   return p && size ? (*size = p->log.size + 1, OK) : INVALID_INPUT;
 }
 EXPORT result nvrtcGetProgramLog(const program *p, char *log) {
+  FAIL_IF_TOLD;
   if (!p || !log) return INVALID_INPUT;
   memcpy(log, p->log.bytes ? p->log.bytes : "", p->log.size + 1);
   return OK;
 }
-EXPORT result nvrtcGetCUBINSize(const program *p, size_t *size) {
+static result code_size(const program *p, size_t *size) {
   return p && size && p->code.size ? (*size = p->code.size, OK) : INVALID_PROGRAM;
 }
-EXPORT result nvrtcGetCUBIN(const program *p, char *code) {
+static result code_bytes(const program *p, char *code) {
   if (!p || !code || !p->code.size) return INVALID_PROGRAM;
   memcpy(code, p->code.bytes, p->code.size);
   return OK;
 }
-EXPORT result nvrtcGetPTXSize(const program *p, size_t *size) { return nvrtcGetCUBINSize(p, size); }
-EXPORT result nvrtcGetPTX(const program *p, char *code) { return nvrtcGetCUBIN(p, code); }
+EXPORT result nvrtcGetCUBINSize(const program *p, size_t *size) {
+  FAIL_IF_TOLD;
+  return code_size(p, size);
+}
+EXPORT result nvrtcGetCUBIN(const program *p, char *code) {
+  FAIL_IF_TOLD;
+  return code_bytes(p, code);
+}
+EXPORT result nvrtcGetPTXSize(const program *p, size_t *size) {
+  FAIL_IF_TOLD;
+  return code_size(p, size);
+}
+EXPORT result nvrtcGetPTX(const program *p, char *code) {
+  FAIL_IF_TOLD;
+  return code_bytes(p, code);
+}
 
 EXPORT const char *nvrtcGetErrorString(result code) {
   static const struct {

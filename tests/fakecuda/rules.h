@@ -1,0 +1,22 @@
+/* rules.h -- failures that a test asks a stand-in for, by FAKECUDA_FAIL (see fake.h).
+ *
+ * Every library reads the variable and counts its own calls. */
+#ifndef FAKECUDA_RULES_H
+#define FAKECUDA_RULES_H
+
+/* Every call asks first: the code this one is to fail with, or 0. */
+int rules_provoked(const char *function);
+#define FAIL_IF_TOLD                         \
+  const int told = rules_provoked(__func__); \
+  if (told) return told
+
+/* The same in a call that gives `what` back: refused, it is still there, and in sight of those who look for leaks. */
+void rules_keep(void *what);
+#define FAIL_IF_TOLD_KEEPING(what)           \
+  const int told = rules_provoked(__func__); \
+  if (told) return rules_keep(what), told
+
+/* For tests: how many calls of this library have failed because they were told to. */
+__attribute__((visibility("default"))) long fakecuda_provoked(void);
+
+#endif

@@ -1,0 +1,255 @@
+/* test_cuda_missing.c -- a machine without the driver, NVRTC or cuBLASLt, whatever this one has: what a program is told
+ * and how to get it, what still works, and what `ambi info` says.
+ *
+ * The linker hands this program the library's calls of dlopen and glob, and only the folder of a test is let through.
+ */
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../cli/commands.h"
+#include "../util/files.h"
+#include "standins.h"
+#include "test.h"
+
+static char root[64] = "/tmp/ambi-missing-XXXXXX";
+
+/* ---- nothing but $AMBI_CUDA_LIBRARIES is there ---- */
+void *__real_dlopen(const char *name, int how);
+void *__wrap_dlopen(const char *name, int how);
+int __real_glob(const char *pattern, int flags, int (*failed)(const char *, int), glob_t *found);
+int __wrap_glob(const char *pattern, int flags, int (*failed)(const char *, int), glob_t *found);
+
+static int hidden; /* what was asked for and hidden */
+static bool is_hidden(const char *path) {
+  const bool inside = strncmp(path, root, strlen(root)) == 0;
+  hidden += !inside;
+  return !inside;
+}
+
+void *__wrap_dlopen(const char *name, int how) { return name && is_hidden(name) ? NULL : __real_dlopen(name, how); }
+int __wrap_glob(const char *pattern, int flags, int (*failed)(const char *, int), glob_t *found) {
+  return is_hidden(pattern) ? GLOB_NOMATCH : __real_glob(pattern, flags, failed, found);
+}
+
+/* ---- folders: named for what they have ---- */
+typedef enum { NOTHING, DRIVER_ONLY, NO_BLAS, NO_COMPILER, ALL, BROKEN, FOLDERS } folder;
+static const struct {
+  const char *name;
+  bool driver, compiler, blas;
+} folders[FOLDERS] = {[NOTHING] = {"nothing", false, false, false},
+                      [DRIVER_ONLY] = {"driver", true, false, false},
+                      [NO_BLAS] = {"no-blas", true, true, false},
+                      [NO_COMPILER] = {"no-compiler", true, false, true},
+                      [ALL] = {"all", true, true, true},
+                      [BROKEN] = {"broken", true, false, false}};
+
+static bool add_library(const char *to, const char *name) {
+  char from[400], path[200];
+  snprintf(from, sizeof from, "%s/libraries-blas/%s", LIBRARIES, name);
+  snprintf(path, sizeof path, "%s/%s", to, name);
+  return access(from, R_OK) == 0 && symlink(from, path) == 0;
+}
+
+static bool make_folders(void) {
+  char path[120], broken[140];
+  bool ok = mkdtemp(root) != NULL;
+  for (int i = 0; i < FOLDERS && ok; i++) {
+    snprintf(path, sizeof path, "%s/%s", root, folders[i].name);
+    ok = mkdir(path, 0700) == 0 && (!folders[i].driver || add_library(path, "libcuda.so.1")) &&
+         (!folders[i].compiler || add_library(path, "libnvrtc.so")) &&
+         (!folders[i].blas || add_library(path, "libcublasLt.so"));
+  }
+  snprintf(broken, sizeof broken, "%s/%s/libnvrtc.so", root, folders[BROKEN].name);
+  FILE *f = ok ? fopen(broken, "w") : NULL;
+  if (f) fputs("no library\n", f), fclose(f);
+  return CHECK(f != NULL, "folders of libraries");
+}
+
+static const char *kept(void) { /* where kernels are kept */
+  static char path[100];
+  snprintf(path, sizeof path, "%s/kept", root);
+  return path;
+}
+
+static void use_folder(folder which) {
+  char path[120];
+  snprintf(path, sizeof path, "%s/%s", root, folders[which].name);
+  setenv("AMBI_CUDA_LIBRARIES", path, 1);
+}
+
+/* ---- devices ---- */
+static int compiles;
+static void count_compile(void *context, const char *what) { (void)context, (void)what, compiles++; }
+
+static ambi_status open_with(folder which, const char *cache, ambi_device **dev) {
+  *dev = NULL;
+  compiles = 0;
+  use_folder(which);
+  return ambi_device_open("cuda", &(ambi_device_options){.cache_dir = cache, .notify = count_compile}, dev);
+}
+
+/* What a device says of itself has all of these words. */
+static void check_features(folder which, const char *const *words) {
+  ambi_device *dev;
+  ambi_device_info info = {.features = ""};
+  if (!CHECK_OK(open_with(which, "", &dev))) return;
+  CHECK_OK(ambi_device_get_info(dev, &info));
+  for (; *words; words++)
+    CHECK(strstr(info.features, *words), "%s: '%s' is not said: %s", folders[which].name, *words, info.features);
+  ambi_device_close(dev);
+}
+#define CHECK_FEATURES(which, ...) check_features(which, (const char *const[]){__VA_ARGS__, NULL})
+
+#define NVRTC_MISSING "no NVRTC (libnvrtc.so.13 or .12)", "`pip install nvidia-cuda-nvrtc`", "CUDA_HOME"
+#define BLAS_MISSING \
+  "no cuBLASLt (libcublasLt.so.13 or .12): linear uses ambi's own kernel", "`pip install nvidia-cublas`"
+
+static void test_sentences(void) {
+  ambi_device *dev;
+  CHECK_STATUS(open_with(NOTHING, "", &dev), AMBI_NO_DEVICE,
+               "no NVIDIA driver (libcuda.so.1); install the driver of the GPU", NVRTC_MISSING, BLAS_MISSING);
+  CHECK(hidden > 0, "a machine's own libraries are looked for through dlopen and glob");
+  CHECK_FEATURES(DRIVER_ONLY, NVRTC_MISSING, BLAS_MISSING);
+  CHECK_FEATURES(NO_COMPILER, NVRTC_MISSING, "libcublasLt.so");
+  CHECK_FEATURES(NO_BLAS, "NVRTC: 13.0", BLAS_MISSING);
+  CHECK_FEATURES(BROKEN, "libnvrtc.so", "it is there but does not load");
+}
+
+/* ---- a linear layer ---- */
+enum { X = AMBI_LINEAR_X, W = AMBI_LINEAR_W, B = AMBI_LINEAR_B, Y = AMBI_LINEAR_Y, SIZE = 24 };
+typedef struct {
+  float y[SIZE * SIZE];
+  char kernel[100];
+} answer;
+
+static ambi_status plan_layer(ambi_device *dev, ambi_plan **plan) {
+  ambi_op op = {.kind = AMBI_LINEAR};
+  op.t[X] = op.t[W] = ambi_dense(AMBI_F32, 2, (int64_t[]){SIZE, SIZE});
+  op.t[B] = ambi_dense(AMBI_F32, 1, (int64_t[]){SIZE});
+  return ambi_plan_create(dev, &op, plan);
+}
+
+/* Whole numbers: every sum is exact, whoever adds up. */
+static void run_layer(ambi_device *dev, const ambi_plan *plan, answer *out) {
+  ambi_buf slots[AMBI_SLOTS] = {{0}}, workspace = {0};
+  ambi_stream *stream = NULL;
+  float v[SIZE * SIZE];
+  CHECK(ambi_stream_create(dev, NULL, &stream) == AMBI_OK && ambi_alloc(dev, 1 << 20, &workspace) == AMBI_OK, "%s",
+        ambi_error());
+  for (int s = X; s <= Y; s++) {
+    for (int i = 0; i < SIZE * SIZE; i++) v[i] = (float)((s * 5 + i * 7) % 11 - 5);
+    CHECK_OK(ambi_alloc(dev, sizeof v, &slots[s]));
+    CHECK_OK(ambi_upload(stream, slots[s], v, sizeof v));
+    CHECK_OK(ambi_stream_wait(stream));
+  }
+  CHECK_OK(ambi_run(plan, stream, slots, AMBI_SLOTS, workspace));
+  CHECK_OK(ambi_download(stream, out->y, slots[Y], sizeof out->y));
+  CHECK_OK(ambi_stream_wait(stream));
+  for (int s = X; s <= Y; s++) ambi_free(dev, slots[s]);
+  ambi_free(dev, workspace), ambi_stream_destroy(stream);
+}
+
+static bool answer_of(folder which, answer *out) {
+  ambi_device *dev;
+  ambi_plan *plan = NULL;
+  ambi_plan_info info;
+  memset(out, 0, sizeof *out);
+  if (!CHECK_OK(open_with(which, kept(), &dev))) return false;
+  const bool ok = CHECK_OK(plan_layer(dev, &plan)) && CHECK_OK(ambi_plan_get_info(plan, &info));
+  if (ok) snprintf(out->kernel, sizeof out->kernel, "%s", info.kernel), run_layer(dev, plan, out);
+  ambi_plan_destroy(plan), ambi_device_close(dev);
+  return ok;
+}
+
+/* What was never compiled cannot be without NVRTC; what was kept runs; and cuBLASLt is not needed. */
+static void test_layer(void) {
+  answer with, without, from_disk;
+  ambi_device *dev;
+  ambi_plan *plan = NULL;
+  if (CHECK_OK(open_with(DRIVER_ONLY, kept(), &dev))) {
+    CHECK_STATUS(plan_layer(dev, &plan), AMBI_COMPILE_FAILED, "cuda: ", NVRTC_MISSING);
+    CHECK(compiles == 0, "no compilation is announced");
+    ambi_device_close(dev);
+  }
+  if (!answer_of(ALL, &with) || !answer_of(NO_BLAS, &without)) return;
+  CHECK(strstr(with.kernel, "cuBLASLt") && !strstr(without.kernel, "cuBLASLt"), "kernels: %s, and without cuBLASLt %s",
+        with.kernel, without.kernel);
+  CHECK(!memcmp(with.y, without.y, sizeof with.y) && with.y[0] != 0, "ambi's own kernel gives other results");
+  if (answer_of(DRIVER_ONLY, &from_disk))
+    CHECK(compiles == 0 && !memcmp(with.y, from_disk.y, sizeof with.y), "a kept kernel gives other results");
+}
+
+/* ---- ambi info ---- */
+static char said[2][400000]; /* stdout and stderr */
+
+static void read_back(int fd, int was, const char *path, char *text, size_t n) {
+  char err[200];
+  size_t bytes;
+  dup2(was, fd), close(was);
+  char *all = file_read(path, n - 1, &bytes, err, sizeof err);
+  snprintf(text, n, "%s", all ? all : err);
+  free(all);
+}
+
+static int info(folder which, const char *option) {
+  char name[] = "info", flag[20], *argv[] = {name, option ? flag : NULL, NULL}, path[2][100];
+  int was[2];
+  snprintf(flag, sizeof flag, "%s", option ? option : "");
+  use_folder(which);
+  fflush(NULL);
+  for (int i = 0; i < 2; i++) {
+    snprintf(path[i], sizeof path[i], "%s/said-%d", root, i);
+    const int file = open(path[i], O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    was[i] = dup(i + 1), dup2(file, i + 1), close(file);
+  }
+  const int rc = info_main(option ? 2 : 1, argv);
+  fflush(NULL);
+  for (int i = 0; i < 2; i++) read_back(i + 1, was[i], path[i], said[i], sizeof said[i]);
+  return rc;
+}
+
+static void check_info(folder which, const char *const *words) {
+  CHECK(info(which, NULL) == 0, "%s: ambi info fails: %s", folders[which].name, said[1]);
+  for (; *words; words++)
+    CHECK(strstr(said[0], *words) || strstr(said[1], *words), "%s: ambi info does not say '%s': %.1200s%s",
+          folders[which].name, *words, said[0], said[1]);
+}
+#define CHECK_INFO(which, ...) check_info(which, (const char *const[]){__VA_ARGS__, NULL})
+
+/* In words, as there is nothing of cuda's but strings. */
+static void test_info_json(void) {
+  CHECK(info(ALL, "--json") == 0 && strstr(said[0], "\"name\":\"cuda\",\"isa\":\"sm_90\""), "all: %.600s", said[0]);
+  CHECK(info(NO_COMPILER, "--json") == 0 && strstr(said[0], "no NVRTC") && strstr(said[0], "pip install"),
+        "no compiler: %.600s", said[0]);
+  CHECK(info(NOTHING, "--json") == 0 && strstr(said[0], "no NVIDIA driver") && strstr(said[0], "install the driver"),
+        "without a driver, --json gives no reason: %.600s", said[0]);
+  CHECK(strstr(said[0], "\"name\":\"cpu\"") && !strstr(said[0], "sm_90"), "the other devices are there: %.600s",
+        said[0]);
+}
+
+static void test_info(void) {
+  setenv("XDG_CACHE_HOME", root, 1);
+  CHECK_INFO(ALL, "device cuda", "sm_90", "132 multiprocessors", "libnvrtc.so", "libcublasLt.so", "kernels kept in");
+  CHECK_INFO(DRIVER_ONLY, "device cuda", "sm_90", NVRTC_MISSING, BLAS_MISSING);
+  CHECK_INFO(NO_BLAS, "NVRTC: 13.0", BLAS_MISSING);
+  CHECK_INFO(NO_COMPILER, NVRTC_MISSING, "libcublasLt.so");
+  CHECK_INFO(NOTHING, "cuda", "no NVIDIA driver", "libcuda.so.1", "install the driver", NVRTC_MISSING, BLAS_MISSING);
+  CHECK(!strstr(said[0], "sm_90"), "a device that is not there has no isa");
+  test_info_json();
+}
+
+int main(void) {
+  char remove[100];
+  if (stand_ins_missing()) return 0;
+  if (make_folders()) {
+    test_sentences();
+    test_layer();
+    test_info();
+  }
+  snprintf(remove, sizeof remove, "rm -r %s", root);
+  return system(remove) ? 1 : test_done();
+}
