@@ -174,6 +174,21 @@ static void test_strings(void) {
   }
 }
 
+/* What is written can be read, the largest numbers too. */
+static void test_written(void) {
+  static const double numbers[] = {
+      0, -1.5, 1e-300, 3.4028234663852886e38, 1.7976931348623157e308, -1.7976931348623157e308};
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+    char text[64] = "", err[160] = "wrong value";
+    FILE *f = fmemopen(text, sizeof text, "w");
+    if (f) json_write_number(f, numbers[i]), fclose(f);
+    json_doc *d = json_parse(text, strlen(text), err, sizeof err);
+    const double read = d ? json_root(d)->number : NAN;
+    expect(fabs(read - numbers[i]) <= 1e-9 * fabs(numbers[i]), text, err);
+    json_free(d);
+  }
+}
+
 static void test_tree(void) {
   static const char text[] =
       " { \"a\" : [ 1 , true , null , \"x\" ] ,\r\n\t\"b\" : { } , \"\" : false, \"n\\u0000\": 4 } ";
@@ -304,6 +319,7 @@ int main(void) {
   test_limits();
   test_numbers();
   test_strings();
+  test_written();
   test_tree();
   test_bad_files();
   test_good_file();

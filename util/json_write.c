@@ -1,5 +1,6 @@
 /* json_write.c -- strings and numbers as JSON has them. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "json.h"
@@ -33,8 +34,8 @@ void json_write_text(FILE *out, const char *text) {
 }
 
 void json_write_number(FILE *out, double v) {
-  if (isfinite(v))
-    fprintf(out, "%.10g", v);
-  else
-    fputs("null", out);
+  char text[32];
+  snprintf(text, sizeof text, "%.10g", v);
+  if (isfinite(v) && !isfinite(strtod(text, NULL))) snprintf(text, sizeof text, "%.17g", v); /* rounded past DBL_MAX */
+  fputs(isfinite(v) ? text : "null", out);
 }
