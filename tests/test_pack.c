@@ -11,20 +11,13 @@
 #include "../cli/pack_forge.h"
 #include "../cli/pack_kernels.h"
 #include "../util/files.h"
+#include "pack_host.h"
 #include "test.h"
 
-static char root[64];
-static uint8_t secret[32], key[1][32], other_secret[32], other_key[1][32];
+static uint8_t other_secret[32], other_key[1][32];
 static const char *good_folder;
-static ambi_pack_host *host;
 static ambi_pack *good_pack;
 static pack_case good_case;
-
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void quiet(void *context, const char *check, int passed, const char *sentence) {
   (void)context, (void)check, (void)passed, (void)sentence;
@@ -43,12 +36,6 @@ static void still_well(const char *after) {
 }
 
 /* ---- packs ---- */
-static const char *path_of(const char *name) {
-  static char path[256];
-  snprintf(path, sizeof path, "%s/%s", root, name);
-  return path;
-}
-
 static bool forge(const char *name, const void *wasm, size_t bytes, const char *more) {
   forged_kernel k = {"k", wasm, bytes, more};
   forged_pack p = {name, "1.0.0", &k, 1, secret, NULL};
@@ -90,8 +77,6 @@ static ambi_status open_and_run(const char *name, uint32_t ticks) {
 }
 
 /* ---- modules that mean harm ---- */
-#define MEMORY "(memory (export \"memory\") 1) "
-
 static const struct {
   const char *name, *definitions, *body, *more;
   ambi_status status;
@@ -324,54 +309,6 @@ static void test_keys(void) {
   free(wasm);
 }
 
-/* Points of small order, one spelt beyond p: R = 1 and S = 0 would be right for some of a few texts, without a secret.
- */
-static void test_weak_keys(void) {
-  static const uint8_t weak[][3] = {{0, 0, 0},        {1, 0, 0},        {1, 0, 128},
-                                    {0xec, 255, 127}, {0xed, 255, 127}, {0xee, 255, 127}};
-  static const char signature[64] = {1};
-  char path[512], err[200], version[16];
-  forged_pack p = {"weak", version, NULL, 0, secret, NULL};
-  snprintf(path, sizeof path, "%s/weak/kernels.json.sig", root);
-  for (int i = 0; i < 96; i++) {
-    const uint8_t *w = weak[i % 6];
-    uint8_t trusted[1][32] = {{w[0]}};
-    memset(trusted[0] + 1, w[1], 30);
-    trusted[0][31] = w[2];
-    ambi_pack_options o = {.trusted = (const uint8_t(*)[32])trusted, .trusted_count = 1};
-    ambi_pack_host *h = NULL;
-    ambi_pack *pack = NULL;
-    snprintf(version, sizeof version, "1.0.%d", i / 6);
-    CHECK(forge_pack(path_of("weak"), &p) && file_write(path, signature, 64, err, sizeof err), "%s", err);
-    CHECK_OK(ambi_pack_host_create(&o, &h));
-    CHECK_STATUS(ambi_pack_open(h, path_of("weak"), &pack), AMBI_DENIED, "signature", "trusted keys");
-    ambi_pack_host_destroy(h);
-  }
-}
-
-static void test_allowed(void) {
-  size_t bytes = 0;
-  char hash[72];
-  void *wasm = forge_kernel(MEMORY, "(i32.const 0)", &bytes);
-  ambi_pack_host *h = NULL;
-  ambi_pack *pack = NULL;
-  CHECK_OK(ambi_pack_hash(wasm, bytes, hash));
-  ambi_pack_allowed list = {"k", hash};
-  ambi_pack_options o = {
-      .trusted = (const uint8_t(*)[32])key, .trusted_count = 1, .allowed = &list, .allowed_count = 1};
-  if (forge("allowed", wasm, bytes, NULL)) {
-    CHECK_OK(ambi_pack_host_create(&o, &h));
-    CHECK_OK(ambi_pack_open(h, path_of("allowed"), &pack));
-    ambi_pack_close(pack);
-    ambi_pack_host_destroy(h);
-    hash[10] = hash[10] == '0' ? '1' : '0';
-    CHECK_OK(ambi_pack_host_create(&o, &h));
-    CHECK_STATUS(ambi_pack_open(h, path_of("allowed"), &pack), AMBI_DENIED, "allowlist", "k");
-    ambi_pack_host_destroy(h);
-  }
-  free(wasm);
-}
-
 /* Where a kernel cannot be used, another steps in; a ring of those that cannot ends. */
 static void test_fallbacks(void) {
   static const char wrong[] =
@@ -590,8 +527,6 @@ int main(void) {
     test_damage();
     test_signed_damage();
     test_keys();
-    test_weak_keys();
-    test_allowed();
     test_fallbacks();
     test_replay();
     test_manifests();
