@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../models/training.h"
 #include "../util/files.h"
 #include "train.h"
 
@@ -61,7 +62,11 @@ int train_folder_claim(train_folder *f, const train_arguments *a, char *err, siz
   }
   if (ok && !lock(f)) ok = (snprintf(err, n, "%s: another process is training in it", f->path), 0);
   if (!ok || a->resume || !holds_run(f->path)) return ok;
-  return snprintf(err, n, "%s holds a run already: `--resume %s` goes on with it, another --out begins a new one",
+  const int saved = training_before(f->path, INT64_MAX) >= 0;
+  return snprintf(err, n,
+                  saved ? "%s holds a run already: `--resume %s` goes on with it, another --out begins a new one"
+                        : "%s holds a run already, which saved no checkpoint: another --out begins a new one, or `rm "
+                          "-r %s` first",
                   f->path, f->path),
          0;
 }
