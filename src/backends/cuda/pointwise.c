@@ -51,7 +51,7 @@ static void plan_sum(cuda_plan *k, const grid *g, int i, int slot) {
 line_split cuda_lines(cuda_plan *k, const grid *g, uint32_t slots) {
   grid rows = *g;
   line_split split = {1, g->ndim ? g->shape[g->ndim - 1] : 1, 1};
-  int64_t stride[AMBI_SLOTS] = {0}, smallest = 8;
+  int64_t stride[AMBI_SLOTS] = {0}, largest = 2;
   bool dense = g->ndim > 0, even = true;
   if (rows.ndim) rows.ndim--;
   for (int i = 0; i < rows.ndim; i++) split.outer *= rows.shape[i];
@@ -60,10 +60,12 @@ line_split cuda_lines(cuda_plan *k, const grid *g, uint32_t slots) {
     if (g->ndim) stride[s] = g->stride[s][g->ndim - 1];
     dense = dense && stride[s] == 1;
     for (int i = 0; i < rows.ndim; i++) even = even && g->stride[s][i] * dtype_bytes(k->p->t[s].dtype) % 16 == 0;
-    if (dtype_bytes(k->p->t[s].dtype) < smallest) smallest = dtype_bytes(k->p->t[s].dtype);
+    if (dtype_bytes(k->p->t[s].dtype) > largest) largest = dtype_bytes(k->p->t[s].dtype);
   }
   dense = cuda_specialise(k, dense);
-  if (dense && even) split.vec = 16 / smallest; /* uneven rows: neighbours still read neighbours */
+  /* A word of 16 bytes of the largest dtype: with two, threads would leave gaps between the words that they ask for at
+   * once. Uneven rows: neighbours still read neighbours. */
+  if (dense && even) split.vec = 16 / largest;
   cuda_fix(k, "VEC", split.vec);
   cuda_fix(k, "WHOLE", dense && split.inner % split.vec == 0);
   cuda_fix(k, "EVEN", dense && even);

@@ -157,7 +157,7 @@ template <bool ALIGNED> inline void rotate_all(const args &a, double *frequency)
   }
 }
 
-KERNEL(rope_rotate, 256, COMPUTE_F64 ? 1 : HEADS_EACH > 4 ? 2 : 3) {
+KERNEL(rope_rotate, 256, COMPUTE_F64 ? 1 : HEADS_EACH > 2 ? 2 : 3) {
   __shared__ double frequency[WINDOW];
   if (EVEN && ON_WORDS(FROM) && ON_WORDS(TO))
     rotate_all<true>(a, frequency);
