@@ -187,8 +187,8 @@ enum {
 #define PIECE(stage, at, s, j) piece_at(memory, (stage) * PIECES + (at) + (int)(j) * (int)PIECES_OF(s))
 #define ASK(stage, at, s, j) \
   ask_chunk<bytes_of(DTYPE(s))>(PIECE(stage, at, s, j), LINE(s, row), MY_COLUMN(j), (int)COLS, ALIGNED)
-#define TAKE(v, stage, at, s, j) take_chunk<bytes_of(DTYPE(s))>(v, PIECE(stage, at, s, j), DTYPE(s))
-#define CLEAR(stage, at, s)      clear_before<bytes_of(DTYPE(s))>(PIECE(stage, at, s, 0), MY_COLUMN(0))
+#define TAKE(v, stage, at, s, j) \
+  take_chunk<bytes_of(DTYPE(s))>(v, PIECE(stage, at, s, j), DTYPE(s), (j) > 0 ? 0 : MY_COLUMN(0))
 
 template <bool ALIGNED> inline void ask_chunks(const args &a, char *memory, int stage, i64 row) {
 #pragma unroll
@@ -209,14 +209,8 @@ inline void ask_first_rows(const args &a, char *memory) {
   for (int stage = 0; stage < STAGES; stage++) ask_row(a, memory, stage, FIRST_ROW + stage * ROW_STEP);
 }
 
-/* The row that this stage holds has arrived. */
-inline void await_row(const args &a, char *memory, int stage) {
-  copies_here<STAGES - 1>();
-  if (!UNEVEN || MY_COLUMN(0) >= 0) return;
-  if (READS_S) CLEAR(stage, 0, S);
-  if (ADDED) CLEAR(stage, AT_RESIDUAL, RESIDUAL);
-  if (BACKWARD) CLEAR(stage, AT_DY, DY);
-}
+/* The first of the rows on their way has arrived. */
+inline void await_row() { copies_here<STAGES - 1>(); }
 
 /* s at a thread's chunk j of the row that this stage holds */
 inline void take_s(const args &a, char *memory, int stage, int j, real (&s)[VEC]) {
@@ -252,7 +246,7 @@ struct incoming {
   }
   saved take(const args &a, i64 row, real (&s)[KEPT][VEC], real (&d)[KEPT][VEC]) {
     const saved here = next;
-    await_row(a, memory, stage);
+    await_row();
     next = saved_of(a, row + ROW_STEP);
 #pragma unroll
     for (int j = 0; j < CHUNKS && !TWICE; j++) take_chunk(a, j, s[j], d[j]);

@@ -28,19 +28,22 @@ template <int BYTES> inline void ask_chunk(char *to, const line &l, int column, 
   }
 }
 
-/* What has arrived of the row before becomes 0: of the chunk that begins at a negative column. */
-template <int BYTES> inline void clear_before(char *chunk, int column) {
-#pragma unroll 1
-  for (int i = 0; i < -column * BYTES / 2; i++) ((u16 *)(chunk + i / 8 * THREADS * 16))[i % 8] = 0;
+/* What has arrived of the row before, in a chunk that begins at a negative column, becomes 0. */
+template <int BYTES> inline void drop_before(packed<VEC, BYTES> &r, int column) {
+  const int halves = -column * BYTES / 2;
+#pragma unroll
+  for (int i = 0; i < VEC * BYTES / 4; i++)
+    if (2 * i < halves) r.w[i] = 2 * i + 2 <= halves ? 0 : r.w[i] & 0xffff0000u;
 }
 
-/* A chunk that has arrived */
-template <int BYTES> inline void take_chunk(real (&v)[VEC], const char *from, int dtype) {
+/* A chunk that has arrived, from `column` on */
+template <int BYTES> inline void take_chunk(real (&v)[VEC], const char *from, int dtype, int column = 0) {
   packed<VEC, BYTES> r;
 #pragma unroll
   for (int p = 0; p < VEC * BYTES / 16; p++, from += THREADS * 16) {
     const uint4 q = *(const uint4 *)from;
     r.w[4 * p] = q.x, r.w[4 * p + 1] = q.y, r.w[4 * p + 2] = q.z, r.w[4 * p + 3] = q.w;
   }
+  if (UNEVEN && column < 0) drop_before<BYTES>(r, column);
   unpack(v, r, dtype);
 }

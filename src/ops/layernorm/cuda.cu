@@ -86,7 +86,7 @@ KERNEL(layernorm_forward, THREADS, RESIDENT) {
   }
   for (i64 row = FIRST_ROW; row < ROWS; row += ROW_STEP, stage = (stage + 1) % STAGES) {
     real s[KEPT][VEC], sum = 0, squares = 0;
-    await_row(a, memory, stage);
+    await_row();
 #pragma unroll
     for (int j = 0; j < CHUNKS; j++) take_s(a, memory, stage, j, s[j]);
     ask_row(a, memory, stage, row + STAGES * ROW_STEP);

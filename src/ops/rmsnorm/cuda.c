@@ -7,15 +7,10 @@ enum { RESIDUAL = AMBI_RMSNORM_RESIDUAL, SUM = AMBI_RMSNORM_SUM, DY = AMBI_GRAD(
 
 extern const char rmsnorm_cu[];
 
-enum { EACH = 16, SHORT = 2048 }; /* values of a row to a thread; bytes of a row that a warp may have alone */
-/* Threads of a multiprocessor whose rows go straight to registers, and whose rows wait in shared memory */
-enum {
-  FORWARD_DIRECT = 1024,
-  FORWARD_DIRECT_16 = 1536,
-  BACKWARD_DIRECT = 512,
-  FORWARD_QUEUED = 1024,
-  BACKWARD_QUEUED = 768
-};
+enum { EACH = 16, EACH_ODD = 24 }; /* values of a row to a thread */
+enum { SHORT = 2048 };             /* bytes of a row that a warp may have alone */
+/* Threads of a multiprocessor, by where their rows go: straight to registers, or to shared memory */
+enum { FORWARD_DIRECT = 1024, FORWARD_DIRECT_16 = 1536, FORWARD_SHORT = 1024, FORWARD_QUEUED = 768, BACKWARD = 512 };
 
 static void plan_backward(cuda_plan *k, row_split r) {
   bool wants_dw = writes_slot(k->p, AMBI_GRAD(W));
@@ -32,19 +27,20 @@ static void plan_backward(cuda_plan *k, row_split r) {
   if (wants_dw) cuda_launch_sum(k, "rmsnorm_dw");
 }
 
-/* Aligned rows go straight to registers. Odd ones wait in shared memory, where they are realigned; so do short ones in
+/* Aligned rows go straight to registers. Odd ones wait in shared memory, so that their weight, which no word of 16
+ * bytes fits, is loaded once for many; not those of f32 in forward, whose weight takes few loads. So do short ones in
  * forward, of which many must be under way at once. */
 static row_wishes wishes_of(const cuda_plan *k, bool backward) {
-  bool summed = backward && reads_slot(k->p, SUM);
-  bool brief = !backward && rows_of(k->p)->cols * dtype_bytes(k->p->t[X].dtype) <= SHORT;
-  row_wishes w = {.each = EACH, .phases = true};
-  int64_t cols = rows_of(k->p)->cols;
-  bool deep = backward && dtype_bytes(k->p->t[DY].dtype) == 2 && cols % (32 * EACH) == 0 && cols <= 8192;
-  bool direct = cuda_rows_are_even(k, AMBI_BIT(RSTD)) && !brief && !deep;
+  bool summed = backward && reads_slot(k->p, SUM), even = cuda_rows_are_even(k, AMBI_BIT(RSTD));
+  int64_t cols = rows_of(k->p)->cols, bytes = dtype_bytes(k->p->t[backward ? DY : X].dtype);
+  bool brief = !backward && cols * bytes <= SHORT;
+  bool deep = backward && bytes == 2 && cols % (32 * EACH) == 0 && cols <= 8192;
+  bool direct = (even || (!backward && bytes == 4)) && !brief && !deep;
+  row_wishes w = {.each = direct && !even ? EACH_ODD : EACH, .phases = true};
   if (!direct) w.queued = AMBI_BIT(DY) | (summed ? AMBI_BIT(SUM) : AMBI_BIT(X) | AMBI_BIT(RESIDUAL));
   w.registers = direct && !backward ? 4 * EACH : 2 * EACH;
-  int forward = !direct ? FORWARD_QUEUED : dtype_bytes(k->p->t[X].dtype) == 2 ? FORWARD_DIRECT_16 : FORWARD_DIRECT;
-  w.resident = !backward ? forward : direct || deep ? BACKWARD_DIRECT : BACKWARD_QUEUED;
+  int forward = brief ? FORWARD_SHORT : !direct ? FORWARD_QUEUED : bytes == 2 ? FORWARD_DIRECT_16 : FORWARD_DIRECT;
+  w.resident = backward ? BACKWARD : forward;
   return w;
 }
 

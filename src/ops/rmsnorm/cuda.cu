@@ -38,7 +38,7 @@ KERNEL(rmsnorm_forward, THREADS, RESIDENT) {
   for (int j = 0; j < CHUNKS && HAS(W); j++) load_raw(w[j], VECTOR(W), MY_COLUMN(j), COLS);
   for (i64 row = FIRST_ROW; row < ROWS; row += ROW_STEP, stage = (stage + 1) % STAGES) {
     real s[KEPT][VEC], weight[VEC], squares = 0;
-    await_row(a, memory, stage);
+    await_row();
 #pragma unroll
     for (int j = 0; j < CHUNKS; j++) take_s(a, memory, stage, j, s[j]);
     ask_row(a, memory, stage, row + STAGES * ROW_STEP);
@@ -64,8 +64,8 @@ KERNEL(rmsnorm_forward, GROUP * GROUPS, RESIDENT) {
     real v[VEC], weight[VEC], squares = 0;
 #pragma unroll
     for (int j = 0; j < CHUNKS; j++) {
-      s[j].load(a, row, MY_COLUMN(j));
-      if (HAS(W)) load_raw(w[j], VECTOR(W), MY_COLUMN(j), COLS); /* under way while the row is summed */
+      s[j].load(a, row, COLUMN(row, j));
+      if (HAS(W)) load_raw(w[j], VECTOR(W), COLUMN(row, j), COLS); /* under way while the row is summed */
     }
 #pragma unroll
     for (int j = 0; j < CHUNKS; j++) {
@@ -78,7 +78,7 @@ KERNEL(rmsnorm_forward, GROUP * GROUPS, RESIDENT) {
       s[j].get(a, v);
       if (HAS(W)) unpack(weight, w[j], DTYPE(W));
       for (int k = 0; k < VEC; k++) weight[k] = HAS(W) ? weight[k] + OFFSET : (real)1;
-      put_y(a, row, MY_COLUMN(j), v, weight, r);
+      put_y(a, row, COLUMN(row, j), v, weight, r);
     }
   }
 }
