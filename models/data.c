@@ -125,6 +125,7 @@ void dataset_row(const dataset *d, uint64_t seed, uint64_t row, int64_t length, 
 int64_t dataset_validation_row(const dataset *d, int64_t row, int64_t rows, int64_t length, int32_t *tokens,
                                int32_t *targets) {
   const int64_t blocks = validation_blocks(d), fits = d->block / (length + 1), all = blocks * fits;
+  if (all == 0) return 0;
   const int64_t at = rows < all ? row * all / rows : row % all;
   take(d, (at / fits * d->every + d->every - 1) * d->block + at % fits * (length + 1), length, tokens, targets);
   int64_t bytes = 0;

@@ -32,7 +32,10 @@ static void flat_rows(ambi_device *dev, const char *name) {
     for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
       const int64_t cols = lengths[k];
       int64_t wrong = 0, far = 0;
-      for (int64_t j = 0; j < ROWS * cols; j++) x[j] = values[i], dy[j] = (float)(j % cols) - (float)(cols - 1) / 2;
+      for (int64_t j = 0; j < ROWS * cols; j++) {
+        x[j] = values[i], y[j] = 1; /* not what is expected */
+        dy[j] = (float)(j % cols) - (float)(cols - 1) / 2;
+      }
       run(dev, AMBI_FORWARD, cols, x, dy, y);
       for (int64_t j = 0; j < ROWS * cols; j++) wrong += y[j] != 0;
       run(dev, AMBI_BACKWARD, cols, x, dy, y);
