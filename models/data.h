@@ -25,8 +25,8 @@ void dataset_free(dataset *d);
 int64_t dataset_tokens(const dataset *d, int validation);
 /* Row `row` of a training batch: tokens, and what follows each. */
 void dataset_row(const dataset *d, uint64_t seed, uint64_t row, int64_t length, int32_t *tokens, int32_t *targets);
-/* Row `row` of `rows` that are spread evenly over the validation blocks, of which there must be some. Returns the bytes
- * of the targets. */
+/* Row `row` of `rows` that are spread evenly over the validation blocks. Returns the bytes of the targets; without a
+ * block 0, and no row. */
 int64_t dataset_validation_row(const dataset *d, int64_t row, int64_t rows, int64_t length, int32_t *tokens,
                                int32_t *targets);
 

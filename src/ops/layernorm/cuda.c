@@ -33,9 +33,9 @@ static void plan_backward(cuda_plan *k, row_split r) {
   cuda_launch(k, "layernorm_columns", ceil_div(cols, 32), wants_dw + wants_db, 32, 32, 0);
 }
 
-/* Aligned rows go straight to registers. Odd ones wait in shared memory, where they are realigned; so do short ones in
- * forward, of which many must be under way at once, and in backward halves that threads share evenly: its registers are
- * full of sums. */
+/* Aligned rows go straight to registers. Odd ones wait in shared memory, so that w and b are loaded once for many; so
+ * do short ones in forward, of which many must be under way at once, and in backward halves that threads share evenly:
+ * its registers are full of sums. */
 static row_wishes wishes_of(const cuda_plan *k, bool backward, uint32_t scalars) {
   bool summed = backward && reads_slot(k->p, SUM);
   int64_t cols = rows_of(k->p)->cols;

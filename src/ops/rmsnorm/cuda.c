@@ -27,9 +27,9 @@ static void plan_backward(cuda_plan *k, row_split r) {
   if (wants_dw) cuda_launch_sum(k, "rmsnorm_dw");
 }
 
-/* Aligned rows go straight to registers. Odd ones wait in shared memory, so that their weight, which no word of 16
- * bytes fits, is loaded once for many; not those of f32 in forward, whose weight takes few loads. So do short ones in
- * forward, of which many must be under way at once. */
+/* Aligned rows go straight to registers, and in forward odd ones of f32. Other odd ones wait in shared memory, so that
+ * their weight, which takes many loads where words of 16 bytes do not fit it, is loaded once for many rows; so do short
+ * ones in forward, of which many must be under way at once. */
 static row_wishes wishes_of(const cuda_plan *k, bool backward) {
   bool summed = backward && reads_slot(k->p, SUM), even = cuda_rows_are_even(k, AMBI_BIT(RSTD));
   int64_t cols = rows_of(k->p)->cols, bytes = dtype_bytes(k->p->t[backward ? DY : X].dtype);
