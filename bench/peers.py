@@ -2,7 +2,7 @@
 """peers.py -- ambi and PyTorch's kernels on the same shapes, dtypes and device, as a Markdown table of ratios.
 
     python3 bench/peers.py [--ambi build/ambi] [--threads N] [--op OP] [--dtype f32] [--seconds 0.3]
-    python3 bench/peers.py --device cuda [--quick] [--limit 130] [--rows FILE] [..]
+    python3 bench/peers.py --device cuda [--quick] [--turns 1] [--limit 130] [--rows FILE] [..]
 
 Runs `ambi bench --json` and, for each of its rows that torch has a counterpart of, times that. Backward is
 torch.autograd.grad alone, on a graph built before the clock starts. Inputs rotate over 1 GiB for both.
@@ -136,12 +136,12 @@ def compare_gpu(o):
     begin = time.time()
     if not torch.cuda.is_available():
         sys.exit("peers.py: torch {} sees no CUDA device".format(torch.__version__))
-    rows = [r for r in ambi_rows(o) if not o.quick or peers_gpu.is_round(r)]
-    if not rows:
-        sys.exit("peers.py: ambi timed nothing")
-    print("ambi's part took {:.0f} s".format(time.time() - begin), file=sys.stderr)
+
+    def rows():
+        timed = [r for r in ambi_rows(o) if not o.quick or peers_gpu.is_round(r)]
+        return timed or sys.exit("peers.py: ambi timed nothing")
     device = torch.device("cuda", torch.device(o.device).index or 0)
-    peers_gpu.print_table(rows, device, o.seconds, lambda: time.time() - begin > o.limit)
+    peers_gpu.print_table(rows, o.turns, device, o.seconds, lambda: time.time() - begin > o.limit)
 
 
 def main():
@@ -153,11 +153,14 @@ def main():
     p.add_argument("--op", help="only this op")
     p.add_argument("--dtype", help="only this dtype")
     p.add_argument("--quick", action="store_true", help="on a GPU: without the sizes that nothing divides")
+    p.add_argument("--turns", type=int, default=1, help="on a GPU: ambi and its peers take so many turns; 1")
     p.add_argument("--limit", type=float, default=130, help="on a GPU: seconds after which no more is compiled; 130")
     p.add_argument("--rows", metavar="FILE", help="ambi's rows, as `ambi bench DEVICE --json` printed them before")
     o = p.parse_args()
     if torch is None:
         sys.exit("peers.py: torch cannot be imported by " + sys.executable)
+    if o.turns < 1:
+        p.error("--turns must be at least 1")
     o.threads = o.threads or os.cpu_count() or 1
     if o.seconds is None:
         o.seconds = 0.3 if o.device == "cpu" else 0.1

@@ -6,6 +6,7 @@ stream of the forward, and a capture may not meet any other."""
 import collections
 import gc
 import math
+import statistics
 import time
 import warnings
 
@@ -236,7 +237,15 @@ def settle(device):
     compiled.donated_buffer = False  # or torch.compile's backward refuses retain_graph
 
 
-def print_table(rows, device, seconds, late):
+def middle_of(turns):
+    """(ambi's ms, {peer: ms}) of several turns: the median of each."""
+    names = set.intersection(*(set(found) for _, found in turns))
+    return statistics.median(ms for ms, _ in turns), {n: statistics.median(f[n] for _, f in turns) for n in names}
+
+
+def print_table(ambi_rows, turns, device, seconds, late):
+    """ambi_rows() times ambi's, then each row's peers are timed: `turns` times, as clocks move with what ran before."""
+    rows = ambi_rows()
     settle(device)
     begin, notes, ahead, compared = time.time(), collections.defaultdict(set), 0, 0
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU"
@@ -244,13 +253,20 @@ def print_table(rows, device, seconds, late):
           "copy or TFLOP/s; ratio > 1: ambi is faster\n".format(name, torch.__version__, copy_gbps(device, seconds),
                                                            rows[0].get("copy_gbps") or 0))
     print("| op | pass | dtype | case | ambi | best peer | which | others | peer / ambi |\n" + "|---" * 9 + "|")
-    for row in rows:
-        found, missing = time_row(row, device, seconds, late, notes)
-        print_row(row, found, missing)
-        compared += bool(found)
-        ahead += bool(found) and min(found.values()) >= row["ms"]
-    print("\nambi is at least as fast in {} of {} rows; torch's part took {:.0f} s".format(
-        ahead, compared, time.time() - begin))
+    timed_so_far = [[] for _ in rows]
+    for turn in range(turns):
+        rows = rows if turn == 0 else ambi_rows()
+        for row, times in zip(rows, timed_so_far):
+            found, missing = time_row(row, device, seconds, late, notes)
+            times.append((row["ms"], found))
+            if turn < turns - 1:
+                continue
+            ms, found = middle_of(times)
+            row = dict(row, ms=ms, **{k: row[k] * row["ms"] / ms for k in ("of_copy", "gflops") if row.get(k)})
+            print_row(row, found, missing)
+            compared += bool(found)
+            ahead += bool(found) and min(found.values()) >= ms
+    print("\nambi is at least as fast in {} of {} rows; {:.0f} s".format(ahead, compared, time.time() - begin))
     if notes:
         print("\nNotes (* a peer is absent):")
     for note, where in notes.items():

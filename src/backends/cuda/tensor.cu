@@ -304,23 +304,36 @@ inline uint4 turn_words(u32 (&w)[4]) {
   return odd ? make_uint4(a, w[1], b, w[3]) : make_uint4(w[0], a, w[2], b);
 }
 
-/* Row g + 8 h of c, times `factor`, to 8 NT columns of 16-bit memory, of which `width` are there; in chunks of 16 bytes
- * where all rows of the warp are aligned so. */
+/* 16 bytes to memory that is aligned so (wide) or to 2; the rare way is a loop, as that compiles sooner */
+inline void put_chunk(char *p, uint4 v, bool wide) {
+  if (wide) {
+    *(uint4 *)p = v;
+    return;
+  }
+#pragma unroll 1
+  for (int i = 0; i < 8; i++) {
+    ((u16 *)p)[i] = (u16)v.x;
+    v = make_uint4(v.x >> 16 | v.y << 16, v.y >> 16 | v.z << 16, v.z >> 16 | v.w << 16, v.w >> 16);
+  }
+}
+
+/* Row g + 8 h of c, times `factor`, to 8 NT columns of 16-bit memory, of which `width` are there: in chunks of 16 bytes
+ * where that divides them and nothing is added to. */
 template <int TYPE, int NT>
 inline void put_row(bool adds, char *p, const float (&c)[NT][4], int h, float factor, int width, bool there) {
   const int t = (int)threadIdx.x % 4;
-  const bool wide = NT % 4 == 0 && !adds && __all_sync(ALL_LANES, (u64)p % 16 == 0);
+  const bool wide = (u64)p % 16 == 0;
 #pragma unroll
-  for (int j = 0; wide && j < NT / 4; j++) {
+  for (int j = 0; NT % 4 == 0 && !adds && j < NT / 4; j++) {
     u32 w[4];
 #pragma unroll
     for (int n = 0; n < 4; n++) w[n] = two_halves<TYPE>(c[4 * j + n][2 * h] * factor, c[4 * j + n][2 * h + 1] * factor);
     const uint4 chunk = turn_words(w);
-    if (there && 8 * (4 * j + t) < width) ((uint4 *)p)[4 * j + t] = chunk;
+    if (there && 8 * (4 * j + t) < width) put_chunk(p + 16 * (4 * j + t), chunk, wide);
   }
 #pragma unroll
-  for (int n = 0; n < NT; n++)
-    if (!wide && there && 8 * n < width)
+  for (int n = 0; (NT % 4 != 0 || adds) && n < NT; n++)
+    if (there && 8 * n < width)
       put_pair<TYPE>(adds, p, 8 * n + 2 * t, c[n][2 * h] * factor, c[n][2 * h + 1] * factor);
 }
 
@@ -361,17 +374,27 @@ inline void clear_odd(shared_at tile) {
 }
 
 /* .. and put back in the end: c gets what is odd in rows [lo, hi) of global memory, `step` bytes apart, from column
- * `first` on, where sees(m, h, j): row 16 m + 8 h + g of c has a weight for row j. */
+ * `first` on, where sees(m, h, j): row 16 m + 8 h + g of c has a weight for row j. Nothing branches inside: a branch for
+ * each number of c would be most of what a kernel takes to compile. */
 template <int TYPE, int MT, int NT, class SEES>
 inline void add_odd(float (&c)[MT][NT][4], const char *rows, i64 step, int lo, int hi, int first, int width,
                     SEES sees) {
 #pragma unroll 1
-  for (int j = lo; j < hi; j++)
+  for (int j = lo; j < hi; j++) {
+    const u16 *row = (const u16 *)(rows + j * step);
+    bool seen[MT * 2];
 #pragma unroll
-    for (int i = 0; i < MT * NT * 4; i++) {
-      const int column = first + i / 4 % NT * 8 + (int)threadIdx.x % 4 * 2 + i % 2;
-      const u32 bits = column < width ? ((const u16 *)(rows + j * step))[column] : 0;
-      if (is_odd<TYPE>(bits) && sees(i / (NT * 4), i / 2 % 2, j))
-        c[i / (NT * 4)][i / 4 % NT][i % 4] += TYPE == F16 ? f16_to_f32(bits) : bf16_to_f32(bits);
+    for (int i = 0; i < MT * 2; i++) seen[i] = sees(i / 2, i % 2, j);
+#pragma unroll
+    for (int i = 0; i < NT * 2; i++) {
+      const int column = first + i / 2 * 8 + (int)threadIdx.x % 4 * 2 + i % 2;
+      const u32 bits = column < width ? row[column] : 0;
+      const float odd = TYPE == F16 ? f16_to_f32(bits) : bf16_to_f32(bits);
+#pragma unroll
+      for (int k = 0; k < MT * 2; k++) {
+        float &to = c[k / 2][i / 2][k % 2 * 2 + i % 2];
+        to = is_odd<TYPE>(bits) && seen[k] ? to + odd : to;
+      }
     }
+  }
 }

@@ -173,14 +173,21 @@ template <bool WHOLE>
 inline void weigh_tile(const args &a, float (&s)[MT][NT][4], float (&dp)[MT][NT][4], shared_at statistics, int query,
                        int key, int n) {
   const float c = (float)SCALE_LOG2;
+  int lo[2 * MT], hi[2 * MT]; /* columns that see this lane's keys */
+#pragma unroll
+  for (int h = 0; h < 2 * MT; h++) {
+    const sight see = seeing_key(a, key + 8 * h + LANE_ROW, n);
+    lo[h] = see.lo - query - LANE_COL, hi[h] = see.hi - query - LANE_COL;
+  }
 #pragma unroll
   for (int i = 0; i < NT; i++) {
     const float2 lse = load_shared_pair(statistics + 4 * (8 * i + LANE_COL));
     const float2 delta = load_shared_pair(statistics + STATISTICS_BYTES + 4 * (8 * i + LANE_COL));
 #pragma unroll
     for (int e = 0; e < MT * 4; e++) {
-      const bool in = WHOLE || sees(a, query + 8 * i + LANE_COL + e % 2, key + e / 2 * 8 + LANE_ROW, n);
-      weigh(a, s[e / 4][i][e % 4], dp[e / 4][i][e % 4], c, e % 2 ? lse.y : lse.x, e % 2 ? delta.y : delta.x, in);
+      const int column = 8 * i + e % 2;
+      weigh(a, s[e / 4][i][e % 4], dp[e / 4][i][e % 4], c, e % 2 ? lse.y : lse.x, e % 2 ? delta.y : delta.x,
+            WHOLE || (column >= lo[e / 2] && column < hi[e / 2]));
     }
   }
 }

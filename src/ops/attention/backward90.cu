@@ -301,13 +301,19 @@ inline void bring_all(const args &a, shared_at k, const stages<STAGES> &b) {
  * `statistics` */
 template <bool WHOLE, class EACH>
 inline void every_part(const args &a, const place &w, int query, shared_at statistics, EACH each) {
+  int lo[2], hi[2]; /* columns of this lane's two keys that see them */
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    const sight see = seeing_key(a, w.first + MY_ROW + 8 * h + LANE_ROW, w.valid);
+    lo[h] = see.lo - query - LANE_COL, hi[h] = see.hi - query - LANE_COL;
+  }
 #pragma unroll
   for (int n = 0; n < NT; n++) {
     const float2 numbers = load_shared_pair(statistics + 4u * (u32)(8 * n + LANE_COL));
 #pragma unroll
     for (int e = 0; e < 4; e++) {
-      const int i = query + 8 * n + LANE_COL + e % 2, j = w.first + MY_ROW + e / 2 * 8 + LANE_ROW;
-      each(n, e, WHOLE || sees(a, i, j, w.valid), e % 2 ? numbers.y : numbers.x);
+      const int column = 8 * n + e % 2;
+      each(n, e, WHOLE || (column >= lo[e / 2] && column < hi[e / 2]), e % 2 ? numbers.y : numbers.x);
     }
   }
 }

@@ -50,6 +50,12 @@ inline sight seeing(const args &a, at_row key, at_row end, at_row n) {
   return s;
 }
 
+inline sight seeing_key(const args &a, at_row key, at_row n) {
+  sight s = seeing(a, key, key + 1, n);
+  if (key >= n) s.hi = 0;
+  return s;
+}
+
 inline bool sees(const args &a, at_row i, at_row j, at_row n) {
   const sight s = seen_by(a, i, n);
   return i < QUERIES && j >= s.lo && j < s.hi;
@@ -145,12 +151,6 @@ struct warp_rows {
   bool any_in(int first, int count) const { return any.hi > first && any.lo < first + count; }
   bool all_in(int first, int count) const { return all.lo <= first && all.hi >= first + count; }
 };
-
-inline sight seeing_key(const args &a, int key, int n) {
-  sight s = seeing(a, key, key + 1, n);
-  if (key >= n) s.hi = 0;
-  return s;
-}
 
 /* The columns of this lane's row i, counted from `first` */
 inline sight columns_of(const args &a, const warp_rows &r, int i, int first) {

@@ -123,13 +123,22 @@ inline void store_groups(const args &a, const block_at &b, i64 t, const tile &m)
   }
 }
 
+/* Rare pieces, of which a part is there, by a loop over a copy in memory: that compiles sooner */
+inline void store_part(int dtype, char *to, i64 at, const float (&r)[8], i64 left) {
+  float copy[8];
+  for (int e = 0; e < 8; e++) copy[e] = r[e];
+#pragma unroll 1
+  for (int e = 0; e < 8 && e < left; e++) store(dtype, to, at + e, copy[e]);
+}
+
 inline void store_piece(const args &a, int s, const block_at &b, const piece &p, i64 t, bool whole, float (&r)[8]) {
   if (!HAS(s)) return;
-  const i64 at = piece_offset(a, s, b, p, t);
-  if (whole && !ADDS(s))
+  const i64 at = piece_offset(a, s, b, p, t), left = piece_left(a, b, p, t);
+  if (ADDS(s)) return put_some<8>(DTYPE(s), true, AT(s), at, r, left);
+  if (whole || (left >= 8 && (!EVEN || ON_WORDS(s))))
     store_all<8, EVEN != 0>(DTYPE(s), AT(s), at, r);
   else
-    put_some<8>(DTYPE(s), ADDS(s), AT(s), at, r, piece_left(a, b, p, t));
+    store_part(DTYPE(s), AT(s), at, r, left);
 }
 
 inline void store_tile(const args &a, const block_at &b, i64 t, const tile &m) {

@@ -190,7 +190,8 @@ template <int N, int BYTES>
 inline void load_words_of(packed<N, BYTES> &r, const char *at, bool whole, i64 left) {
   if (whole && IN_RING) return copy_words_ahead(r.w, at);
   if (whole) return load_words<EVEN != 0, BYTES>(r.w, at);
-  if (left >= N) return load_words<false, BYTES>(r.w, at);
+  enum { WORD = N * BYTES < 16 ? N * BYTES : 16 };
+  if (left >= N && (!EVEN || (u64)at % WORD == 0)) return load_words<EVEN != 0, BYTES>(r.w, at);
   for (int k = 0; k < N * BYTES / 4; k++) r.w[k] = 0;
   for (int k = 0; k < N; k++) {
     if (k >= left) continue;

@@ -1,9 +1,10 @@
 /* backward.cu -- gradients, chunk by chunk: h is the state before a chunk, dh the gradient of that after it.
  *
- *   ssd_states, ssd_scan      h                       ssd_states_back, ssd_scan_back   dh, from the last chunk on
- *   ssd_within                g_ts = l_ts d_s dy_t.x_s, summed over the heads of a part of the group; what passes a
- * step ssd_groups                dB and dC; what h gives to each step, what each step gives to dh, and what h gives to
- * dh ssd_backward              dx, ddelta; sums over the chunk, which ssd_heads adds up */
+ *   ssd_states, ssd_scan             h
+ *   ssd_states_back, ssd_scan_back   dh, from the last chunk on
+ *   ssd_within     g_ts = l_ts d_s dy_t.x_s, summed over the heads of a part of the group; what passes a step
+ *   ssd_groups     dB and dC; what h gives to each step, what each step gives to dh, and what h gives to dh
+ *   ssd_backward   dx, ddelta; sums over the chunk, which ssd_heads adds up */
 
 /* ---- what each chunk adds to the gradient of the state before it: sum_t from_t dy_t C_t^T ---- */
 KERNEL(ssd_states_back, THREADS) {
@@ -70,9 +71,9 @@ inline void sum_passing(const sums &v, passing &r, real *e) {
 
 /* A chunk of a group, and the heads of one part of it: HEAD_PARTS parts */
 inline place group_place(const args &a) {
-  const i64 above = blockIdx.x / CHUNKS;
-  place w = place_at(a, above / GROUPS, 0, blockIdx.x % CHUNKS);
-  w.group = above % GROUPS, w.head = w.group * TOGETHER;
+  const u32 chunks = (u32)CHUNKS, groups = (u32)GROUPS, above = blockIdx.x / chunks;
+  place w = place_at(a, above / groups, 0, blockIdx.x % chunks);
+  w.group = above % groups, w.head = w.group * TOGETHER;
   return w;
 }
 inline i64 head_of_part(const args &a, i64 group, i64 part) { return group * TOGETHER + part * TOGETHER / HEAD_PARTS; }
@@ -111,7 +112,7 @@ KERNEL(ssd_within, THREADS, 2) {
     __syncthreads();
   }
   for (i64 head = head_of_part(a, group.group, part); head < end && WIDTH && STATES; head++) {
-    const place w = place_at(a, group.batch, head, group.chunk);
+    const place w = place_at(a, (u32)group.batch, (u32)head, (u32)group.chunk);
     sums g;
     clear(g);
     for (i64 p = 0; p < WIDTH; p += T) {
@@ -223,7 +224,7 @@ KERNEL(ssd_groups, THREADS, 2) {
   if (any && HAS(DB)) add_product_where<true>(db, g, c, [&](int t, int s) { return sees(a, r, s, t); });
   __syncthreads();
   for (i64 head = group.head; any && head < group.head + TOGETHER; head++)
-    add_head(a, place_at(a, group.batch, head, group.chunk), r, n, memory, room, db, dc);
+    add_head(a, place_at(a, (u32)group.batch, (u32)head, (u32)group.chunk), r, n, memory, room, db, dc);
   if (HAS(DB)) put_rows(a, DB, group, 0, n, db);
   if (HAS(DC)) put_rows(a, DC, group, 0, n, dc);
 }
@@ -344,8 +345,9 @@ KERNEL(ssd_heads, 32) {
   for (int k = 0; k < SUMS; k++) {
     long_sum sum;
     sum.clear();
-    for (i64 i = threadIdx.x; i < BATCHES * CHUNKS; i += 32)
-      sum.add(((const real *)CHUNK_SUMS)[((i / CHUNKS * HEADS + head) * CHUNKS + i % CHUNKS) * SUMS + k]);
+    const u32 chunks = (u32)CHUNKS, all = (u32)BATCHES * chunks;
+    for (u32 i = threadIdx.x; i < all; i += 32)
+      sum.add(((const real *)CHUNK_SUMS)[((i / chunks * HEADS + head) * CHUNKS + i % chunks) * SUMS + k]);
     real total = warp_sum(sum.total);
     if (k == SUM_A && A_LOG) total *= decay_of(a, head);
     if (threadIdx.x == 0 && HAS(slots[k])) PUT(slots[k], head * H_STRIDE(slots[k]), total);

@@ -24,18 +24,19 @@ struct place {
   i64 index;                            /* of B H CHUNKS, head after head      */
 };
 
-inline place place_at(const args &a, i64 batch, i64 head, i64 chunk) {
+/* Blocks are counted in 32 bits, and so are chunks and heads: divisions of 64 bits take long, to run and to compile */
+inline place place_at(const args &a, u32 batch, u32 head, u32 chunk) {
   place w;
   w.batch = batch, w.head = head, w.chunk = chunk;
-  w.group = TOGETHER ? head / TOGETHER : 0;
-  w.first = chunk * T;
+  w.group = TOGETHER ? head / (u32)TOGETHER : 0;
+  w.first = w.chunk * T;
   w.count = (int)min((i64)T, LENGTH - w.first);
   w.index = (batch * HEADS + head) * CHUNKS + chunk;
   return w;
 }
 inline place place_of(const args &a) {
-  const i64 above = blockIdx.x / CHUNKS;
-  return place_at(a, above / HEADS, above % HEADS, blockIdx.x % CHUNKS);
+  const u32 chunks = (u32)CHUNKS, heads = (u32)HEADS, above = blockIdx.x / chunks;
+  return place_at(a, above / heads, above % heads, blockIdx.x % chunks);
 }
 
 /* One number of a head */

@@ -159,12 +159,13 @@ inline void add_product_where(sums &c, tile a, tile b, IN in) {
     odd = odd || !(v - v == 0);
   }
   if (!__syncthreads_or(odd)) return add_product<FLIP_A, false>(c, a, b);
-#pragma unroll
-  for (int e = 0; e < EACH; e++)
 #pragma unroll 1
-    for (int k = 0; k < T; k++)
-      if (in(k, row_of(e)))
-        c.v[e] += (FLIP_A ? cell(a, k, row_of(e)) : cell(a, row_of(e), k)) * cell(b, k, column_of(e));
+  for (int k = 0; k < T; k++)
+#pragma unroll
+    for (int e = 0; e < EACH; e++) { /* a choice, not a branch: 16 of these take long to compile */
+      const real v = (FLIP_A ? cell(a, k, row_of(e)) : cell(a, row_of(e), k)) * cell(b, k, column_of(e));
+      c.v[e] = in(k, row_of(e)) ? c.v[e] + v : c.v[e];
+    }
 }
 
 /* ---- global memory ---- */
@@ -204,16 +205,21 @@ inline void tiles_arrive() {
 
 /* c to rows [0, hi) and columns [0, left) of a matrix */
 inline void put_matrix(int dtype, bool adds, char *at, i64 step, i64 inner, int hi, i64 left, const sums &c) {
-#pragma unroll
-  for (int e = 0; e < EACH; e++) {
-    const int row = row_of(e), column = column_of(e);
 #if TENSOR
-    if (dtype == TYPE && inner == 1 && left % 2 == 0) {
-      if (e % 2 == 0 && row < hi && column < left)
-        put_pair<TYPE>(adds, at + row * step * 2, column, c.v[e], c.v[e | 1]);
-      continue;
-    }
-#endif
-    if (row < hi && column < left) put(dtype, adds, at, row * step + column * inner, c.v[e]);
+  if (dtype == TYPE && inner == 1 && left % 2 == 0) {
+#pragma unroll
+    for (int e = 0; e < EACH; e += 2)
+      if (row_of(e) < hi && column_of(e) < left)
+        put_pair<TYPE>(adds, at + row_of(e) * step * 2, column_of(e), c.v[e], c.v[e | 1]);
+    return;
   }
+  const sums rare = c; /* a loop over a copy in memory compiles sooner, and leaves c in registers */
+#pragma unroll 1
+#else
+  const sums &rare = c;
+#pragma unroll
+#endif
+  for (int e = 0; e < EACH; e++)
+    if (row_of(e) < hi && column_of(e) < left)
+      put(dtype, adds, at, row_of(e) * step + column_of(e) * inner, rare.v[e]);
 }
