@@ -286,15 +286,3 @@ EXPORT result cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, uns
   ENTER(CONTEXT);
   return launch(f, (launch_shape){{gx, gy, gz}, {bx, by, bz}, dynamic}, stream, params, extra);
 }
-
-typedef struct {
-  emu_dim grid, block;
-  unsigned dynamic;
-  void *stream, *attributes;
-  unsigned attribute_count;
-} launch_config; /* CUlaunchConfig; its attributes change no result, clusters excepted, which are not emulated */
-
-EXPORT result cuLaunchKernelEx(const launch_config *c, void *f, void **params, void **extra) {
-  ENTER(CONTEXT);
-  return c ? launch(f, (launch_shape){c->grid, c->block, c->dynamic}, c->stream, params, extra) : INVALID_VALUE;
-}
