@@ -31,26 +31,11 @@ static void give_up(bench_case *c, ambi_status s, const char *why) {
 
 /* ---- the op ---- */
 
-/* The case as an op in the right pass. Backward reads the optional outputs that the text names, so they are described.
- */
 int bench_make_op(ambi_device *dev, bench_case *c) {
   char why[300];
   if (case_parse(c->text, c->dtype, &c->op, why, sizeof why)) return give_up(c, AMBI_INVALID, why), -1;
-  uint32_t wanted = c->op.want, outputs = 0;
-  const ambi_op_info *info = ambi_op_get_info(c->op.kind);
-  for (int i = 0; i < info->slots; i++) outputs |= info->slot[i].flags & AMBI_SLOT_OUTPUT ? AMBI_BIT(i) : 0;
-  c->op.want &= outputs;
-  if (c->pass == AMBI_FORWARD) return 0;
-  ambi_plan *forward;
-  ambi_status status = ambi_plan_create(dev, &c->op, &forward);
-  if (status != AMBI_OK) return give_up(c, status, ambi_error()), -1;
-  for (int i = 0; i < AMBI_MAX_PRIMALS; i++) {
-    if (c->op.want & AMBI_BIT(i)) c->op.t[i] = ambi_plan_tensor(forward, i);
-  }
-  ambi_plan_destroy(forward);
-  c->op.pass = AMBI_BACKWARD;
-  c->op.want = wanted & ~outputs;
-  return 0;
+  const ambi_status status = case_set_pass(dev, &c->op, c->pass);
+  return status == AMBI_OK ? 0 : (give_up(c, status, ambi_error()), -1);
 }
 
 static int make_plan(bench_session *s, bench_case *c, layout *l) {

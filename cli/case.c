@@ -255,6 +255,24 @@ static void put_attr(text *out, const ambi_attr_info *a, double v) {
 
 static int present(const ambi_tensor *t) { return t->dtype != AMBI_NONE || t->ndim > 0; }
 
+ambi_status case_set_pass(ambi_device *dev, ambi_op *op, ambi_pass pass) {
+  const uint32_t wanted = op->want;
+  const ambi_op_info *info = ambi_op_get_info(op->kind);
+  uint32_t outputs = 0;
+  for (int i = 0; i < info->slots; i++) outputs |= info->slot[i].flags & AMBI_SLOT_OUTPUT ? AMBI_BIT(i) : 0;
+  op->want &= outputs;
+  if (pass == AMBI_FORWARD) return AMBI_OK;
+  ambi_plan *forward;
+  ambi_status status = ambi_plan_create(dev, op, &forward);
+  if (status != AMBI_OK) return status;
+  for (int i = 0; i < AMBI_MAX_PRIMALS; i++)
+    if (op->want & AMBI_BIT(i)) op->t[i] = ambi_plan_tensor(forward, i);
+  ambi_plan_destroy(forward);
+  op->pass = pass;
+  op->want = wanted & ~outputs;
+  return AMBI_OK;
+}
+
 char *case_format(const ambi_op *op, char *out, size_t n) {
   text o = text_of(out, n);
   const ambi_op_info *info = ambi_op_get_info(op->kind);

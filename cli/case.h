@@ -19,6 +19,10 @@
  * are row-major. 0, or -1 and in err a sentence that names what is wrong and lists what would be right. */
 int case_parse(const char *text, ambi_dtype dtype, ambi_op *op, char *err, size_t n);
 
+/* The parsed op in that pass: backward reads the optional outputs that the text names, as the device's forward would
+ * write them, and gives the gradients that it names. AMBI_OK, or a status and ambi_error(). */
+ambi_status case_set_pass(ambi_device *dev, ambi_op *op, ambi_pass pass);
+
 /* The op as text, with every dtype and every stride that is not dense. Always ends in a NUL; returns out. */
 char *case_format(const ambi_op *op, char *out, size_t n);
 

@@ -3,17 +3,15 @@
 
 #include <stdio.h>
 
-#include "bench.h"
 #include "case.h"
 #include "print.h"
 
-/* As `ambi bench` makes it: backward reads the optional outputs that the case names. Exit status */
-static int print_pass(ambi_device *dev, const char *text, ambi_dtype dtype, ambi_pass pass) {
-  bench_case c = {.text = text, .pass = pass, .dtype = dtype};
+/* Exit status */
+static int print_pass(ambi_device *dev, ambi_op op, ambi_pass pass) {
   ambi_plan *plan = NULL;
   ambi_plan_info info;
-  if (bench_make_op(dev, &c)) return fprintf(stderr, "ambi info: %s\n", c.error), 1;
-  if (ambi_plan_create(dev, &c.op, &plan) != AMBI_OK || ambi_plan_get_info(plan, &info) != AMBI_OK) {
+  if (case_set_pass(dev, &op, pass) != AMBI_OK || ambi_plan_create(dev, &op, &plan) != AMBI_OK ||
+      ambi_plan_get_info(plan, &info) != AMBI_OK) {
     fprintf(stderr, "ambi info: %s\n", ambi_error());
     return ambi_plan_destroy(plan), 1;
   }
@@ -33,8 +31,8 @@ int print_source(const char *text, const char *dtype_name, const char *texts) {
   if (case_parse(text, dtype, &op, err, sizeof err)) return fprintf(stderr, "ambi info: %s\n", err), 2;
   if (ambi_device_open("cuda", &(ambi_device_options){.max_isa = texts, .notify = notify_once}, &dev) != AMBI_OK)
     return fprintf(stderr, "ambi info: %s\n", ambi_error()), 1;
-  int rc = print_pass(dev, text, dtype, AMBI_FORWARD);
-  if (rc == 0 && ambi_op_get_info(op.kind)->backward) rc = print_pass(dev, text, dtype, AMBI_BACKWARD);
+  int rc = print_pass(dev, op, AMBI_FORWARD);
+  if (rc == 0 && ambi_op_get_info(op.kind)->backward) rc = print_pass(dev, op, AMBI_BACKWARD);
   ambi_device_close(dev);
   return rc;
 }
