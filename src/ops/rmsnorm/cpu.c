@@ -32,7 +32,7 @@ enum { TURN = 4 };
 #endif
 
 /* ---- forward ---- */
-PER_TILE real squares_tile(int kind, source_view from, const later_rows *later, int64_t i, int64_t n) {
+INLINE real squares_of(int kind, source_view from, const later_rows *later, const char *y, int64_t i, int64_t n) {
   lane_sums sum[4] = {{0}, {0}, {0}, {0}};
   const int h = halves(kind);
   ptrdiff_t k = 0;
@@ -41,6 +41,7 @@ PER_TILE real squares_tile(int kind, source_view from, const later_rows *later, 
       const source_view at = source_from(kind, from, k);
       vr s = source_half(kind, at, j / h * h * VL, j % h, h * VL);
       if (j % h == 0) source_ahead(kind, at, j * VL), ask_for(later, at, NULL, 0, i, k + j * VL);
+      bring(y, k + j * VL);
       lanes_add(&sum[j % 4], s * s);
     }
   for (; k < n; k += h * VL) EACH_HALF(h) {
@@ -48,6 +49,12 @@ PER_TILE real squares_tile(int kind, source_view from, const later_rows *later, 
       lanes_add(&sum[half], s * s);
     }
   return lanes_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
+}
+
+/* y: what to bring, from column 0 on, or NULL */
+PER_TILE real squares_tile(int kind, source_view from, const later_rows *later, const char *y, int64_t i, int64_t n) {
+  if (BRINGS && kind == REALS && y) return squares_of(kind, from, later, y + (size_t)i * sizeof(real), i, n);
+  return squares_of(kind, from, later, NULL, i, n);
 }
 
 /* As LLaMA: s r rounded to the dtype of x */
@@ -63,14 +70,15 @@ INLINE vr rounded(const cpu_call *c, int kind, vr h) {
 }
 
 /* r of one row */
-INLINE real rstd_of(const cpu_call *c, const source *from, const later_rows *later, int kind) {
+INLINE real rstd_of(const cpu_call *c, const source *from, const later_rows *later, const strip *to, int kind) {
+  const char *y = row_to_bring(c, to);
   int64_t cols = rows_of(c->p)->cols;
   TILE_OF_REALS s_tiles[2][TILE];
   cascade squares;
   squares.count = 0;
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);
-    cascade_add(&squares, squares_tile(kind, source_in(kind, from, i, n, s_tiles), later, i, n));
+    cascade_add(&squares, squares_tile(kind, source_in(kind, from, i, n, s_tiles), later, y, i, n));
   }
   return rstd(c, &squares);
 }
@@ -152,7 +160,7 @@ INLINE void forward_rows(const cpu_call *c, const row_group *rows, int kind) {
                              .y = row_of(c, Y, row)};
     if (!PLAIN_NORMS) line[g].sum = row_of(c, SUM, row);
     line[g].cut = cut_of(&line[g].y, cols);
-    line[g].r = rstd_of(c, &line[g].from, &line[g].later, kind);
+    line[g].r = rstd_of(c, &line[g].from, &line[g].later, &line[g].y, kind);
     row_put(c, RSTD, row, line[g].r);
   }
   const int64_t most = columns_at_once(&w, cols);
@@ -187,7 +195,7 @@ typedef struct {
 } backward_line;
 
 /* adds the sums of s^2 and g s over a tile */
-PER_TILE void sums_tile(int kind, backward_line *l, const void *w, real offset, int64_t i, int64_t n) {
+INLINE void add_sums(int kind, backward_line *l, const void *w, real offset, const char *dx, int64_t i, int64_t n) {
   TILE_OF_REALS s_tiles[2][TILE], dy_tile[TILE];
   source_view from = source_in(kind, &l->row.from, i, n, s_tiles);
   const void *dy = view_in(kind, &l->row.dy, i, n, dy_tile);
@@ -202,6 +210,7 @@ PER_TILE void sums_tile(int kind, backward_line *l, const void *w, real offset, 
       vr s = source_half(kind, s_at, at, j % h, h * VL), g = get_half(kind, g_at, at, j % h, h * VL);
       if (j % h == 0) source_ahead(kind, s_at, at), ahead(kind, g_at, at);
       if (j % h == 0) ask_for(&l->row.later, s_at, g_at, 0, i, turn + at);
+      bring(dx, turn + at);
       lanes_add(&ss[j % 2], s * s);
       lanes_add(&gs[j % 2], s * (g * weight_half(kind, w_at, offset, at, j % h, h * VL)));
     }
@@ -212,6 +221,14 @@ PER_TILE void sums_tile(int kind, backward_line *l, const void *w, real offset, 
     }
   cascade_add(&l->squares, lanes_sum(ss[0] + ss[1]));
   cascade_add(&l->products, lanes_sum(gs[0] + gs[1]));
+}
+
+/* dx: what to bring, from column 0 on, or NULL */
+PER_TILE void sums_tile(int kind, backward_line *l, const void *w, real offset, const char *dx, int64_t i, int64_t n) {
+  if (BRINGS && kind == REALS && dx)
+    add_sums(kind, l, w, offset, dx + (size_t)i * sizeof(real), i, n);
+  else
+    add_sums(kind, l, w, offset, NULL, i, n);
 }
 
 /* ds and dw for columns [i, i+n) of one row; dw NULL: not wanted */
@@ -279,7 +296,8 @@ INLINE void backward_rows(const cpu_call *c, const row_group *rows, int kind, re
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);
     const void *wi = weight_in(kind, &w, i, n, w_tile);
-    for (int g = 0; g < rows->count; g++) sums_tile(kind, &line[g], wi, offset, i, n);
+    for (int g = 0; g < rows->count; g++)
+      sums_tile(kind, &line[g], wi, offset, row_to_bring(c, &line[g].row.to.dx), i, n);
   }
   for (int g = 0; g < rows->count; g++) {
     backward_line *l = &line[g];
