@@ -72,10 +72,11 @@ typedef struct {
 
 typedef struct {
   const char *name;
-  int32_t mr, nr;  /* results in registers                                 */
-  int32_t kc;      /* most k in a block                                    */
-  int32_t k_step;  /* panels have room for a multiple of this              */
-  int32_t k_bytes; /* of a panel, for each row (or column) and k           */
+  int32_t mr, nr;    /* results in registers                                 */
+  int32_t kc;        /* most k in a block                                    */
+  int32_t k_step;    /* panels have room for a multiple of this              */
+  int32_t k_bytes;   /* of a panel, for each row (or column) and k           */
+  int32_t task_rows; /* most of a task, up to 256: with kc k's their panels fit the second-level cache */
   void (*pack_a)(const gemm_piece *s, void *panel);
   void (*pack_b)(const gemm_piece *s, void *panel);
   void (*multiply)(int64_t k, const void *a, const void *b, void *tile); /* tile[mr][nr] = sum_k a[k][mr] b[k][nr] */

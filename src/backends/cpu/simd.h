@@ -49,11 +49,13 @@ typedef real vr __attribute__((vector_size(VBYTES)));
 typedef ireal vi __attribute__((vector_size(VBYTES)));
 typedef vi v_mask; /* what comparing gives: all ones = true */
 typedef real vr_loose __attribute__((vector_size(VBYTES), aligned(sizeof(real)), may_alias)); /* unaligned access */
+typedef real vr_pairs __attribute__((vector_size(VBYTES), aligned(2), may_alias)); /* of two 16-bit numbers a lane */
 
 #define K(c) v_splat((real)(c)) /* a constant of the formula, in the precision of the kernel */
 
 static inline vr v_splat(real a) { return a - (vr){0}; } /* a - 0 keeps -0 */
 static inline vr v_load(const real *p) { return *(const vr_loose *)p; }
+static inline vr v_load_pairs(const real *p) { return *(const vr_pairs *)(const void *)p; }
 static inline void v_store(real *p, vr v) { *(vr_loose *)p = v; }
 
 /* Loops over registers must be unrolled, or the registers become memory. */

@@ -6,20 +6,34 @@
  * Subnormal inputs and results count as zero.                                                                        */
 #include "backends/cpu/gemm/pairs.h"
 
-enum { SIDE = 32, KC = 512, TILE_ROW = 64, TILE_ROWS = 16, OUT_ROW = SIDE * sizeof(float) };
+enum { SIDE = 32, KC = 1024, TASK_ROWS = 256, TILE_ROW = 64, TILE_ROWS = 16, OUT_ROW = SIDE * sizeof(float) };
 enum { STEP_BYTES = SIDE * TILE_ROW }; /* of a panel, for PAIRS_K k's */
 _Static_assert(SIDE *OUT_ROW <= GEMM_TILE_BYTES, "tile");
+
+/* Lines in memory run along k: 64 bytes of them are a row of a tile. */
+static void pack_rows(const gemm_piece *s, real *panel) {
+  enum { TOGETHER = 4 * PAIRS_K }; /* k's of a row at a time: lines that follow each other come together */
+  _Alignas(64) real stage[TOGETHER / 2];
+  for (int64_t k = 0; k < s->nk; k += TOGETHER, panel += TOGETHER / 2 * SIDE)
+    for (int64_t w = 0; w < SIDE; w++) {
+      const int64_t n = min64(TOGETHER, s->nk - k);
+      const real *row = row_of_pairs(s, w, k, n, stage);
+      ask_for_row(s, w, k + TOGETHER, TOGETHER);
+      for (int64_t i = 0; i < ceil_div(n, 2); i += PAIRS) v_store(panel + i * SIDE + w * PAIRS, v_load_pairs(row + i));
+    }
+}
 
 /* panel[k / 32][row][16 pairs]: two tiles of A one after the other */
 static void pack_a(const gemm_piece *s, void *panel) {
   _Alignas(64) real stage[PAIRS][SIDE];
+  if (!lines_along_w(s)) {
+    pack_rows(s, panel);
+    return;
+  }
   for (int64_t k = 0; k < s->nk; k += PAIRS_K, panel = (char *)panel + STEP_BYTES) {
-    if (!lines_along_w(s)) {
-      for (int64_t w = 0; w < SIDE; w++) pairs_along_k(s, w, k, min64(PAIRS_K, s->nk - k), (real *)panel + w * PAIRS);
-      continue;
-    }
     const real *row[PAIRS];
     for (int64_t i = 0; i < PAIRS; i++) {
+      ask_for_lines(s, k + 2 * i);
       pairs_along_w(s, k + 2 * i, SIDE, stage[i]);
       row[i] = stage[i];
     }
@@ -74,6 +88,7 @@ const gemm_tiles gemm_amx_bf16 = {.name = "amx-bf16",
                                   .kc = KC,
                                   .k_step = PAIRS_K,
                                   .k_bytes = sizeof(uint16_t),
+                                  .task_rows = TASK_ROWS,
                                   .pack_a = pack_a,
                                   .pack_b = pack_b,
                                   .multiply = multiply,

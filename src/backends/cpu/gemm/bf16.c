@@ -3,7 +3,7 @@
  * The instruction treats subnormal inputs and results as zero and rounds each of its two additions to nearest even.  */
 #include "backends/cpu/gemm/pairs.h"
 
-enum { MR = 12, NV = 2, NR = NV * LANES, KC = 1024 };
+enum { MR = 12, NV = 2, NR = NV * LANES, KC = 1024, TASK_ROWS = 96 };
 
 static void pack_a(const gemm_piece *s, void *panel) { pack_pairs(s, panel, MR); }
 static void pack_b(const gemm_piece *s, void *panel) { pack_pairs(s, panel, NR); }
@@ -31,6 +31,7 @@ const gemm_tiles gemm_avx512_bf16 = {.name = "avx512-bf16",
                                      .kc = KC,
                                      .k_step = PAIRS_K,
                                      .k_bytes = sizeof(uint16_t),
+                                     .task_rows = TASK_ROWS,
                                      .pack_a = pack_a,
                                      .pack_b = pack_b,
                                      .multiply = multiply};

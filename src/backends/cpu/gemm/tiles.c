@@ -12,6 +12,7 @@ enum { MR = 6, NV = 3 };
 enum { MR = 4, NV = 2 };
 #endif
 enum { NR = NV * LANES, KC = 512 }; /* a panel of B and one of A: some 64 + 24 KiB pass through the first-level cache */
+enum { TASK_ROWS = 96 };
 _Static_assert(MR *NR * sizeof(real) <= GEMM_TILE_BYTES, "tile");
 
 static void pack_a(const gemm_piece *s, void *panel) { pack(s, panel, MR); }
@@ -86,6 +87,7 @@ const gemm_isa CPU_KERNEL(gemm) = {
               .kc = KC,
               .k_step = LANES,
               .k_bytes = sizeof(real),
+              .task_rows = TASK_ROWS,
               .pack_a = pack_a,
               .pack_b = pack_b,
               .multiply = multiply},

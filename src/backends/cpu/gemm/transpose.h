@@ -19,7 +19,7 @@ static inline void v_transpose(vr v[LANES]) {
 static inline void transpose_rows(const real *const row[LANES], int64_t n, real *out, int64_t ld, int64_t lanes) {
   for (int64_t k = 0; k < n; k += VL) {
     vr v[LANES];
-    UNROLL for (int i = 0; i < LANES; i++) v[i] = v_load(row[i] + k);
+    UNROLL for (int i = 0; i < LANES; i++) v[i] = v_load_pairs(row[i] + k); /* reals, or pairs */
     v_transpose(v);
     UNROLL for (int i = 0; i < LANES; i++) {
       real *at = out + (k + i) * ld;
