@@ -173,7 +173,7 @@ template <bool WHOLE>
 inline void weigh_tile(const args &a, float (&s)[MT][NT][4], float (&dp)[MT][NT][4], shared_at statistics, int query,
                        int key, int n) {
   const float c = (float)SCALE_LOG2;
-  int lo[2 * MT], hi[2 * MT]; /* columns that see this lane's keys */
+  int lo[2 * MT], hi[2 * MT]; /* the columns, queries, that see this lane's keys */
 #pragma unroll
   for (int h = 0; h < 2 * MT; h++) {
     const sight see = seeing_key(a, key + 8 * h + LANE_ROW, n);

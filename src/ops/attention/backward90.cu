@@ -301,7 +301,7 @@ inline void bring_all(const args &a, shared_at k, const stages<STAGES> &b) {
  * `statistics` */
 template <bool WHOLE, class EACH>
 inline void every_part(const args &a, const place &w, int query, shared_at statistics, EACH each) {
-  int lo[2], hi[2]; /* columns of this lane's two keys that see them */
+  int lo[2], hi[2]; /* the columns, queries, that see this lane's two keys */
 #pragma unroll
   for (int h = 0; h < 2; h++) {
     const sight see = seeing_key(a, w.first + MY_ROW + 8 * h + LANE_ROW, w.valid);
