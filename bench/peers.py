@@ -141,7 +141,7 @@ def compare_gpu(o):
         timed = [r for r in ambi_rows(o) if not o.quick or peers_gpu.is_round(r)]
         return timed or sys.exit("peers.py: ambi timed nothing")
     device = torch.device("cuda", torch.device(o.device).index or 0)
-    peers_gpu.print_table(rows, o.turns, device, o.seconds, lambda: time.time() - begin > o.limit)
+    peers_gpu.print_table(rows, o.turns, device, o.seconds, lambda: time.time() - begin > o.limit * o.turns)
 
 
 def main():
@@ -154,13 +154,13 @@ def main():
     p.add_argument("--dtype", help="only this dtype")
     p.add_argument("--quick", action="store_true", help="on a GPU: without the sizes that nothing divides")
     p.add_argument("--turns", type=int, default=1, help="on a GPU: ambi and its peers take so many turns; 1")
-    p.add_argument("--limit", type=float, default=130, help="on a GPU: seconds after which no more is compiled; 130")
+    p.add_argument("--limit", type=float, default=130, help="on a GPU: seconds, a turn, after which no more is compiled; 130")
     p.add_argument("--rows", metavar="FILE", help="ambi's rows, as `ambi bench DEVICE --json` printed them before")
     o = p.parse_args()
     if torch is None:
         sys.exit("peers.py: torch cannot be imported by " + sys.executable)
-    if o.turns < 1:
-        p.error("--turns must be at least 1")
+    if o.turns < 1 or (o.turns > 1 and (o.rows or o.device == "cpu")):
+        p.error("--turns is at least 1, and for a GPU, without --rows")
     o.threads = o.threads or os.cpu_count() or 1
     if o.seconds is None:
         o.seconds = 0.3 if o.device == "cpu" else 0.1

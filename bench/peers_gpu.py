@@ -237,33 +237,51 @@ def settle(device):
     compiled.donated_buffer = False  # or torch.compile's backward refuses retain_graph
 
 
+def key_of(row):
+    return row["op"], row["pass"], row["dtype"], row["shape"], row.get("kernel")
+
+
 def middle_of(turns):
-    """(ambi's ms, {peer: ms}) of several turns: the median of each."""
-    names = set.intersection(*(set(found) for _, found in turns))
-    return statistics.median(ms for ms, _ in turns), {n: statistics.median(f[n] for _, f in turns) for n in names}
+    """(ambi's ms, {peer: ms}) of several turns: the median of each, a peer's over the turns in which it ran."""
+    names = dict.fromkeys(name for _, found in turns for name in found)
+    return (statistics.median(ms for ms, _ in turns),
+            {n: statistics.median(found[n] for _, found in turns if n in found) for n in names})
+
+
+def rows_again(ambi_rows, first, notes):
+    """Those of another turn in the order of the first; what is not in both is left out."""
+    torch.cuda.empty_cache()  # memory that ambi may need
+    again = {key_of(r): r for r in ambi_rows()}
+    for row in first:
+        if key_of(row) not in again:
+            notes["left out: ambi did not time it in every turn"].add(" ".join(key_of(row)[:4]))
+    return [again[key_of(r)] for r in first if key_of(r) in again]
 
 
 def print_table(ambi_rows, turns, device, seconds, late):
     """ambi_rows() times ambi's, then each row's peers are timed: `turns` times, as clocks move with what ran before."""
+    begin, notes, ahead, compared = time.time(), collections.defaultdict(set), 0, 0
     rows = ambi_rows()
     settle(device)
-    begin, notes, ahead, compared = time.time(), collections.defaultdict(set), 0, 0
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU"
     print("{}, torch {}; copy {:.0f} GB/s by torch, {:.0f} by ambi; medians in ms, in brackets the share of ambi's "
           "copy or TFLOP/s; ratio > 1: ambi is faster\n".format(name, torch.__version__, copy_gbps(device, seconds),
                                                            rows[0].get("copy_gbps") or 0))
     print("| op | pass | dtype | case | ambi | best peer | which | others | peer / ambi |\n" + "|---" * 9 + "|")
-    timed_so_far = [[] for _ in rows]
+    times, absent = collections.defaultdict(list), set()
     for turn in range(turns):
-        rows = rows if turn == 0 else ambi_rows()
-        for row, times in zip(rows, timed_so_far):
+        rows = rows if turn == 0 else rows_again(ambi_rows, rows, notes)
+        for row in rows:
+            key = key_of(row)
             found, missing = time_row(row, device, seconds, late, notes)
-            times.append((row["ms"], found))
+            times[key].append((row["ms"], found))
+            if missing:
+                absent.add(key)
             if turn < turns - 1:
                 continue
-            ms, found = middle_of(times)
+            ms, found = middle_of(times[key])
             row = dict(row, ms=ms, **{k: row[k] * row["ms"] / ms for k in ("of_copy", "gflops") if row.get(k)})
-            print_row(row, found, missing)
+            print_row(row, found, key in absent)
             compared += bool(found)
             ahead += bool(found) and min(found.values()) >= ms
     print("\nambi is at least as fast in {} of {} rows; {:.0f} s".format(ahead, compared, time.time() - begin))

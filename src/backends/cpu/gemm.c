@@ -6,7 +6,7 @@
 /* Most rows and columns of C in a block: its panels of A and B then fit the last-level cache. */
 enum { BLOCK = 2048 };
 /* Most results of a task, whose rows are its kernel's to say */
-enum { MOST_ROWS = 256, TASK_COLS = 512, TASKS_PER_THREAD = 4, SKINNY_PAD = 16 };
+enum { TASK_COLS = 512, TASKS_PER_THREAD = 4, SKINNY_PAD = 16 };
 
 static int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
@@ -269,7 +269,7 @@ static void multiply_task(void *context, int64_t task) {
   const job *g = context;
   const gemm_tiles *t = g->tiles;
   _Alignas(64) char tile[GEMM_TILE_BYTES];
-  int64_t across = ceil_div(col_panels(g), g->task_cols), at[MOST_ROWS];
+  int64_t across = ceil_div(col_panels(g), g->task_cols), at[GEMM_TASK_ROWS];
   int64_t i0 = task / across * g->task_rows, i1 = min64(i0 + g->task_rows, row_panels(g));
   int64_t j0 = task % across * g->task_cols, j1 = min64(j0 + g->task_cols, col_panels(g));
   offsets(&g->s.c.row, g->i0 + i0 * t->mr, min64(i1 * t->mr, g->m) - i0 * t->mr, at);

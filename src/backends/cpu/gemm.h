@@ -41,7 +41,7 @@ gemm_axis gemm_grid_axis(const grid *g, int slot);
 gemm_matrix gemm_transposed(gemm_matrix x);
 
 /* ---- what an instruction set supplies ---- */
-enum { GEMM_TILE_BYTES = 4096, GEMM_SKINNY = 16, GEMM_SKINNY_COLS = 256 };
+enum { GEMM_TILE_BYTES = 4096, GEMM_SKINNY = 16, GEMM_SKINNY_COLS = 256, GEMM_TASK_ROWS = 256 };
 
 /* A piece of a matrix: element (w, k) is data[at_w[w] + at_k[k]]; w runs along a panel's width. */
 typedef struct {
@@ -76,7 +76,7 @@ typedef struct {
   int32_t kc;        /* most k in a block                                    */
   int32_t k_step;    /* panels have room for a multiple of this              */
   int32_t k_bytes;   /* of a panel, for each row (or column) and k           */
-  int32_t task_rows; /* most of a task, up to 256: with kc k's their panels fit the second-level cache */
+  int32_t task_rows; /* most of a task, up to GEMM_TASK_ROWS: with kc k's their panels fit the second-level cache */
   void (*pack_a)(const gemm_piece *s, void *panel);
   void (*pack_b)(const gemm_piece *s, void *panel);
   void (*multiply)(int64_t k, const void *a, const void *b, void *tile); /* tile[mr][nr] = sum_k a[k][mr] b[k][nr] */

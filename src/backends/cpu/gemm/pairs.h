@@ -41,8 +41,11 @@ static inline void pairs_along_w(const gemm_piece *s, int64_t k, int64_t width, 
     return;
   }
   uint32_t pair[64] = {0};
-  for (int64_t w = 0; w < s->nw && low; w++)
-    pair[w] = low[w * s->step_w] | (high ? (uint32_t)high[w * s->step_w] << 16 : 0);
+  if (s->step_w == 1 && s->nw == width && high) /* a loop of constant length */
+    for (int64_t w = 0; w < width; w++) pair[w] = low[w] | (uint32_t)high[w] << 16;
+  else
+    for (int64_t w = 0; w < s->nw && low; w++)
+      pair[w] = low[w * s->step_w] | (high ? (uint32_t)high[w * s->step_w] << 16 : 0);
   memcpy(out, pair, (size_t)width * sizeof *out);
 }
 
