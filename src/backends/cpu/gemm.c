@@ -164,12 +164,12 @@ static void spread(job *g, pool *threads, int64_t tasks, task_fn *fn) {
 }
 
 /* ---- packing ---- */
-enum { MOST_DEPTH = 1024, MOST_WIDTH = 64 };
+enum { MOST_WIDTH = 64 };
 
 /* Packs indices w0 .. of `wide` and the k's of one block of `deep`. */
 static void pack_piece(const job *g, const gemm_axis *wide, const gemm_axis *deep, gemm_piece *s, int64_t w0,
                        int64_t block, void (*pack)(const gemm_piece *s, void *panel), char *panel) {
-  int64_t at_w[MOST_WIDTH], at_k[MOST_DEPTH], k0 = block * g->depth;
+  int64_t at_w[MOST_WIDTH], at_k[GEMM_DEPTH], k0 = block * g->depth;
   s->nk = min64(g->depth, g->s.k - k0);
   s->even_w = is_even(wide), s->step_w = step_of(wide), s->at_w = at_w;
   s->even_k = is_even(deep), s->step_k = step_of(deep), s->at_k = at_k;

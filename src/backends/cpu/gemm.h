@@ -41,7 +41,7 @@ gemm_axis gemm_grid_axis(const grid *g, int slot);
 gemm_matrix gemm_transposed(gemm_matrix x);
 
 /* ---- what an instruction set supplies ---- */
-enum { GEMM_TILE_BYTES = 4096, GEMM_SKINNY = 16, GEMM_SKINNY_COLS = 256, GEMM_TASK_ROWS = 256 };
+enum { GEMM_TILE_BYTES = 4096, GEMM_SKINNY = 16, GEMM_SKINNY_COLS = 256, GEMM_TASK_ROWS = 256, GEMM_DEPTH = 1280 };
 
 /* A piece of a matrix: element (w, k) is data[at_w[w] + at_k[k]]; w runs along a panel's width. */
 typedef struct {

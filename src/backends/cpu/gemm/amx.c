@@ -6,9 +6,11 @@
  * Subnormal inputs and results count as zero.                                                                        */
 #include "backends/cpu/gemm/pairs.h"
 
-enum { SIDE = 32, KC = 1024, TASK_ROWS = 256, TILE_ROW = 64, TILE_ROWS = 16, OUT_ROW = SIDE * sizeof(float) };
+/* KC: sums of somewhat more than 1024 are one block, too */
+enum { SIDE = 32, KC = 1280, TASK_ROWS = 256, TILE_ROW = 64, TILE_ROWS = 16, OUT_ROW = SIDE * sizeof(float) };
 enum { STEP_BYTES = SIDE * TILE_ROW }; /* of a panel, for PAIRS_K k's */
 _Static_assert((int)TASK_ROWS >= (int)SIDE && (int)TASK_ROWS <= (int)GEMM_TASK_ROWS, "rows of a task");
+_Static_assert((int)KC <= (int)GEMM_DEPTH, "k of a block");
 _Static_assert(SIDE *OUT_ROW <= GEMM_TILE_BYTES, "tile");
 
 /* Lines in memory run along k: 64 bytes of them are a row of a tile. */

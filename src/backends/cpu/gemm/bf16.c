@@ -5,6 +5,7 @@
 
 enum { MR = 12, NV = 2, NR = NV * LANES, KC = 1024, TASK_ROWS = 96 };
 _Static_assert((int)TASK_ROWS >= (int)MR && (int)TASK_ROWS <= (int)GEMM_TASK_ROWS, "rows of a task");
+_Static_assert((int)KC <= (int)GEMM_DEPTH, "k of a block");
 
 static void pack_a(const gemm_piece *s, void *panel) { pack_pairs(s, panel, MR); }
 static void pack_b(const gemm_piece *s, void *panel) { pack_pairs(s, panel, NR); }

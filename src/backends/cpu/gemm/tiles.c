@@ -14,6 +14,7 @@ enum { MR = 4, NV = 2 };
 enum { NR = NV * LANES, KC = 512 }; /* a panel of B and one of A: some 64 + 24 KiB pass through the first-level cache */
 enum { TASK_ROWS = 96 };
 _Static_assert((int)TASK_ROWS >= (int)MR && (int)TASK_ROWS <= (int)GEMM_TASK_ROWS, "rows of a task");
+_Static_assert((int)KC <= (int)GEMM_DEPTH, "k of a block");
 _Static_assert(MR *NR * sizeof(real) <= GEMM_TILE_BYTES, "tile");
 
 static void pack_a(const gemm_piece *s, void *panel) { pack(s, panel, MR); }
