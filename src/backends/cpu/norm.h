@@ -177,9 +177,9 @@ enum { LARGE = 1 << 23 }; /* bytes of a slot that caches hardly keep */
 
 /* The row of the result, or NULL */
 static inline const char *row_to_bring(const cpu_call *c, const strip *to) {
+  if (!BRINGS || !is_direct(to)) return NULL;
   const int64_t bytes = rows_of(c->p)->cols * (int64_t)sizeof(real);
-  const bool large = rows_of(c->p)->rows.count * bytes >= LARGE && GROUP * bytes <= MOST_LATER;
-  return BRINGS && large && is_direct(to) ? to->at : NULL;
+  return rows_of(c->p)->rows.count * bytes >= LARGE && GROUP * bytes <= MOST_LATER ? to->at : NULL;
 }
 
 /* The line of it that begins at column k, if one does */
