@@ -4,7 +4,6 @@
  *                                                     with --quick a tenth and a sixtieth, and texts without wgmma
  *                                                     are compiled as fast as NVRTC can, which optimises less. The
  *                                                     largest case of each op is always among them
- *   test_nvrtc --source "CASE" [--dtype T]            the texts of one case, forward and backward
  *
  * For every architecture each op must have a text in each pass and each of the four dtypes. What cannot be parsed, or a
  * warning, is a failure; what is not supported is counted. Without NVRTC everything is skipped.
@@ -100,7 +99,7 @@ static const ambi_dtype dtypes[] = {AMBI_BF16, AMBI_F32, AMBI_F16, AMBI_F64};
 enum { DTYPES = sizeof dtypes / sizeof *dtypes };
 static int texts[AMBI_KINDS][AMBI_U8 + 1][2], unsupported; /* plans with a text, by op, dtype and pass */
 
-static void plan(ambi_device *dev, const char *text, const ambi_op *op, ambi_dtype dtype, bool print) {
+static void plan(ambi_device *dev, const char *text, const ambi_op *op, ambi_dtype dtype) {
   ambi_plan *made = NULL;
   ambi_status s = ambi_plan_create(dev, op, &made);
   if (s == AMBI_UNSUPPORTED) {
@@ -109,22 +108,21 @@ static void plan(ambi_device *dev, const char *text, const ambi_op *op, ambi_dty
   }
   CHECK(s == AMBI_OK, "%s, %s: %s", text, op->pass ? "backward" : "forward", ambi_error());
   if (made && ambi_plan_source(made)) texts[op->kind][dtype][op->pass == AMBI_BACKWARD]++;
-  if (made && print) puts(ambi_plan_source(made));
   ambi_plan_destroy(made);
 }
 
-static void plan_case(ambi_device *dev, const char *text, ambi_dtype dtype, bool print) {
+static void plan_case(ambi_device *dev, const char *text, ambi_dtype dtype) {
   ambi_op op;
   char why[400];
   if (!CHECK(!case_parse(text, dtype, &op, why, sizeof why), "%s: %s", text, why)) return;
   const ambi_op_info *info = ambi_op_get_info(op.kind);
-  plan(dev, text, &op, dtype, print);
+  plan(dev, text, &op, dtype);
   for (int i = 0; i < info->slots; i++)
     if ((info->slot[i].flags & AMBI_SLOT_ANY_DTYPE) && op.t[i].dtype >= AMBI_I32) return; /* integers: no gradient */
   if (!info->backward) return;
   op.pass = AMBI_BACKWARD;
   op.want = 0;
-  plan(dev, text, &op, dtype, print);
+  plan(dev, text, &op, dtype);
 }
 
 /* The attribute whose name ends where `star` points. */
@@ -142,13 +140,13 @@ static const ambi_attr_info *attribute_before(const char *text, const char *star
 /* NAME=* stands for every value, here spread over the dtypes. */
 static void plan_values(ambi_device *dev, const char *text, int t) {
   const char *star = strstr(text, "=*");
-  if (!star) return plan_case(dev, text, dtypes[t], false);
+  if (!star) return plan_case(dev, text, dtypes[t]);
   const ambi_attr_info *a = attribute_before(text, star);
   if (!CHECK(a && a->names, "%s: it has no values", text)) return;
   for (int i = 0; a->names[i]; i++) {
     char one[400];
     snprintf(one, sizeof one, "%.*s=%s%s", (int)(star - text), text, a->names[i], star + 2);
-    if (!quick || i % DTYPES == t) plan_case(dev, one, dtypes[t], false);
+    if (!quick || i % DTYPES == t) plan_case(dev, one, dtypes[t]);
   }
 }
 
@@ -204,7 +202,7 @@ static void plan_all(int arch, const char *op, size_t step) {
     for (int t = 0; t < DTYPES && chosen[i]; t++)
       if (is_case_of(op, cases[i].text)) plan_values(&dev, cases[i].text, t);
   for (size_t i = 0; i < sizeof saved / sizeof *saved; i++)
-    if (is_case_of(op, saved[i])) plan_case(&dev, saved[i], AMBI_BF16, 0), plan_case(&dev, saved[i], AMBI_F16, 0);
+    if (is_case_of(op, saved[i])) plan_case(&dev, saved[i], AMBI_BF16), plan_case(&dev, saved[i], AMBI_F16);
   check_texts(arch, op);
   printf("sm_%d: %d texts compiled, %d plans not supported\n", arch, compiled - before, unsupported);
   modules_free(&d, false);
@@ -218,18 +216,12 @@ static int newest(void) {
 }
 
 int main(int argc, char **argv) {
-  const char *op = NULL, *source = NULL;
-  ambi_dtype dtype = AMBI_BF16;
-  const char *name = NULL;
+  const char *op = NULL, *name = NULL;
   for (int i = 1; i < argc; i++) {
     if (!strcmp(argv[i], "--arch") && i + 1 < argc)
       name = argv[++i];
     else if (!strcmp(argv[i], "--quick"))
       quick = true;
-    else if (!strcmp(argv[i], "--dtype") && i + 1 < argc)
-      dtype = case_find_dtype(argv[++i]);
-    else if (!strcmp(argv[i], "--source") && i + 1 < argc)
-      source = argv[++i];
     else
       op = argv[i];
   }
@@ -239,18 +231,11 @@ int main(int argc, char **argv) {
     return 0;
   }
   const int arch = !name ? 0 : strcmp(name, "newest") ? atoi(name) : newest();
-  if (source) {
-    cuda_device d;
-    ambi_device dev;
-    open_device(&d, &dev, arch ? arch : 90);
-    plan_case(&dev, source, dtype, true);
-  } else {
-    const int archs[] = {arch ? arch : 80, 90, newest()};
-    for (int i = 0; i < (arch ? 1 : 3); i++) {
-      const bool closely = archs[i] == 90 || (arch && !quick);
-      static const size_t steps[2][2] = {{10, 60}, {1, 10}};
-      plan_all(archs[i], op, steps[closely][quick]);
-    }
+  const int archs[] = {arch ? arch : 80, 90, newest()};
+  for (int i = 0; i < (arch ? 1 : 3); i++) {
+    const bool closely = archs[i] == 90 || (arch && !quick);
+    static const size_t steps[2][2] = {{10, 60}, {1, 10}};
+    plan_all(archs[i], op, steps[closely][quick]);
   }
   return test_done();
 }
