@@ -160,6 +160,11 @@ static void check_reference(checker *ck, const ambi_op_info *info, const case_li
   group_end(&g);
 }
 
+static int has_mix(const checker *ck, int m) {
+  if (ck->dtype) return !strcmp(ck->dtype, mixes[m].name);
+  return !ck->quick || m == F32_MIX || m == BF16_MIX;
+}
+
 /* Whether the device has any kernel for any of these cases; a line says so when not. */
 static int has_kernels(checker *ck, const ambi_op_info *info, const case_list *l) {
   char err[400], why[400] = "";
@@ -214,13 +219,13 @@ static void check_op(checker *ck, ambi_kind kind) {
   if (info->backward && !ck->kernels) check_reference(ck, info, &l, is_mine(ck, kind));
   if (l.count && has_kernels(ck, info, &l)) {
     for (int m = 0; m < MIXES; m++)
-      if (!ck->quick || m == F32_MIX || m == BF16_MIX) check_mix(ck, info, &l, m);
+      if (has_mix(ck, m)) check_mix(ck, info, &l, m);
     group sums = group_begin(ck, info->name, "f32", "long sums");
-    for (int i = 0; i < longer.count; i++)
+    for (int i = 0; i < longer.count && has_mix(ck, F32_MIX); i++)
       if (is_mine(ck, i)) check_long_sums(&sums, longer.text[i], &mixes[F32_MIX]);
     group_end(&sums);
-    if (!ck->text && !ck->elements) check_elementwise(ck, kind);
-    if (!ck->text && !ck->quick) check_cache(ck, kind);
+    if (!ck->text && !ck->elements && !ck->dtype) check_elementwise(ck, kind);
+    if (!ck->text && !ck->quick && !ck->dtype) check_cache(ck, kind);
   }
   list_free(&l);
   list_free(&longer);
@@ -275,6 +280,12 @@ static int check_arguments(const checker *ck) {
     fprintf(stderr, "ambi check: --case: %s\n", err);
     return 2;
   }
+  int known = !ck->dtype;
+  for (int m = 0; m < MIXES; m++) known |= has_mix(ck, m);
+  if (!known) {
+    fprintf(stderr, "ambi check: --dtype %s: one of f32, f16, bf16, f64, mixed, any\n", ck->dtype);
+    return 2;
+  }
   if (ck->elements < 0) {
     fprintf(stderr, "ambi check: --elements %lld: so few cannot be\n", (long long)ck->elements);
     return 2;
@@ -295,7 +306,7 @@ static int run_checks(checker *ck) {
     if (!info || (ck->op && strcmp(ck->op, info->name)) || (ck->text && (int)op.kind != k)) continue;
     check_op(ck, (ambi_kind)k);
   }
-  if (ck->vectors || !ck->text) check_vectors(ck);
+  if (ck->vectors || !(ck->text || ck->dtype)) check_vectors(ck);
   close_targets(ck);
   return 0;
 }
@@ -316,6 +327,8 @@ int check_main(int argc, char **argv) {
       {"elements", OPT_INT, &ck.elements, "N",
        "no case with a tensor of more: 8000 for emulators, fewer for race detectors"},
       {"quick", OPT_FLAG, &ck.quick, NULL, "f32 and bf16 only"},
+      {"dtype", OPT_STRING, &ck.dtype, "T",
+       "only f32, f16, bf16, f64, mixed (parameters f32) or any (each slot draws its own)"},
       {"exhaustive", OPT_FLAG, &ck.exhaustive, NULL, "all 2^32 arguments of each function"},
       {"vectors", OPT_STRING, &ck.vectors, "DIR", "ops.json and ops.safetensors to agree with (../shared/vectors)"},
       {"model", OPT_STRING, &model, "DIR", "a whole model instead: DIR holds one, and expected.safetensors"},

@@ -9,6 +9,7 @@ enum { MAX_TARGETS = 6 };
 
 typedef struct {
   const char *device, *op, *text, *isa, *vectors;
+  const char *dtype; /* of the mixes of check.c, the only one; NULL: all              */
   int64_t seed;
   int64_t elements;  /* the most that a case may have; 0: any                         */
   int64_t jobs, job; /* how many processes share the work, and which of them this is */
