@@ -385,7 +385,7 @@ INLINE void add_products(int kind, real *sum, int64_t k, const vr *a, const vr *
 }
 
 INLINE void view_put(int kind, const strip *s, int64_t i, int64_t n, out_view o) {
-  if (!o.p || (char *)o.p == strip_at(s, i)) return;
+  if (DENSE_ALONE || !o.p || (char *)o.p == strip_at(s, i)) return;
   if (kind == BF16S)
     stream_bytes(strip_at(s, i), o.p, n * (int64_t)sizeof(uint16_t));
   else

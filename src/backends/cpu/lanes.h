@@ -9,7 +9,7 @@
 
 /* Engines of WebAssembly do not unroll, and each turn of a loop costs them a look at the clock, for which some put all
  * registers aside. */
-#if defined(WASM_V128) && !defined(AMBI_PACK_SMALL) && !defined(AMBI_COMPACT)
+#if defined(WASM_V128) && !defined(AMBI_PACK_SMALL) && !defined(AMBI_COMPACT) && !defined(AMBI_STEPS)
 #define LANES_UNROLL _Pragma("clang loop unroll_count(4)")
 #else
 #define LANES_UNROLL
@@ -42,24 +42,34 @@
 #endif
 #define FOR_LANES(i, n, ...) FOR_STEPS(VL, i, n, __VA_ARGS__)
 
-/* The same in turns of `most` whole steps, for engines that do not unroll: the body moves its pointers to where the
- * `turn` begins and then sees the index i within it, a constant. Such addresses need not be computed.             */
+/* Turns of so many whole steps from k on: the body sees which step of the turn it is, a constant. */
+#define WHOLE_TURNS(steps, one, k, n, which, ...)                                                                 \
+  for (; k + (steps) * (one) <= (n); k += (steps) * (one)) UNROLL for (int which = 0; which < (steps); which++) { \
+      __VA_ARGS__                                                                                                 \
+    }
+
+/* FOR_STEPS in turns of `most` steps, for engines that do not unroll: the body moves its pointers to where the `turn`
+ * begins and then sees the index i within it, a constant. Such addresses need not be computed. A turn costs stores of
+ * its own, as engines put registers aside: turns are long, and what is left is taken in short ones.               */
 #ifdef AMBI_STEPS
-#define FOR_TURNS(most, step, turn, i, n, ...)                                   \
-  do {                                                                           \
-    const ptrdiff_t one = (ptrdiff_t)(step), whole = (ptrdiff_t)(n) / one * one; \
-    ptrdiff_t turn = 0;                                                          \
-    for (; turn + (most)*one <= (ptrdiff_t)(n); turn += (most)*one)              \
-      UNROLL for (int which = 0; which < (most); which++) {                      \
-        const ptrdiff_t i = which * one;                                         \
-        const int64_t left = one;                                                \
-        __VA_ARGS__                                                              \
-      }                                                                          \
-    for (; turn < (ptrdiff_t)(n); turn += one) {                                 \
-      const ptrdiff_t i = 0;                                                     \
-      const int64_t left = turn < whole ? one : (ptrdiff_t)(n)-whole;            \
-      __VA_ARGS__                                                                \
-    }                                                                            \
+enum { SHORT_TURN = 8 };
+#define TURNS_OF(steps, one, turn, i, n, ...)            \
+  WHOLE_TURNS(steps, one, turn, (ptrdiff_t)(n), which, { \
+    const ptrdiff_t i = which * one;                     \
+    const int64_t left = one;                            \
+    __VA_ARGS__                                          \
+  })
+#define FOR_TURNS(most, step, turn, i, n, ...)                                    \
+  do {                                                                            \
+    const ptrdiff_t one = (ptrdiff_t)(step);                                      \
+    ptrdiff_t turn = 0;                                                           \
+    TURNS_OF(most, one, turn, i, n, __VA_ARGS__)                                  \
+    TURNS_OF(SHORT_TURN, one, turn, i, n, __VA_ARGS__)                            \
+    for (; turn < (ptrdiff_t)(n); turn += one) {                                  \
+      const ptrdiff_t i = 0;                                                      \
+      const int64_t left = (ptrdiff_t)(n)-turn < one ? (ptrdiff_t)(n)-turn : one; \
+      __VA_ARGS__                                                                 \
+    }                                                                             \
   } while (0)
 #else
 #define FOR_TURNS(most, step, turn, i, n, ...) \

@@ -26,22 +26,31 @@ static inline real cascade_total(const cascade *c) {
   return sum;
 }
 
-/* ---- part of a sum: a vector; of a wide one, its registers together, as they are few ---- */
-#if defined(AMBI_ISA_wasm) && defined(AMBI_WIDE)
-typedef real lane_sums __attribute__((vector_size(16)));
-INLINE void lanes_add(lane_sums *sum, vr term) {
-  lane_sums r[AMBI_WIDE];
-  static volatile lane_sums unread __attribute__((unused)); /* see v_now */
-  memcpy(r, &term, sizeof r);
-  UNROLL for (int n = AMBI_WIDE / 2; n > 0; n /= 2) UNROLL for (int i = 0; i < n; i++) r[i] += r[i + n];
-  *sum += r[0];
+/* ---- sum += the j-th of many terms; short ones are added to each other first, TOGETHER at a time ---- */
+#if defined(AMBI_ISA_wasm) && defined(AMBI_TOGETHER)
+enum { TOGETHER = AMBI_TOGETHER };
+INLINE void sum_add(vr *sum, vr *terms, int j, vr term) {
+  static volatile vr unread __attribute__((unused)); /* see v_now */
+  terms[j % TOGETHER] = term;
+  if ((j + 1) % TOGETHER != 0) return;
+  UNROLL for (int n = TOGETHER / 2; n > 0; n /= 2) UNROLL for (int i = 0; i < n; i++) terms[i] += terms[i + n];
+  *sum += terms[0];
   unread = *sum;
 }
-INLINE real lanes_sum(lane_sums sum) { return (sum[0] + sum[2]) + (sum[1] + sum[3]); }
 #else
-typedef vr lane_sums;
-INLINE void lanes_add(lane_sums *sum, vr term) { *sum += term; }
-INLINE real lanes_sum(lane_sums sum) { return v_sum(sum); }
+enum { TOGETHER = 1 };
+INLINE void sum_add(vr *sum, vr *terms, int j, vr term) {
+  (void)terms, (void)j;
+  *sum += term;
+}
+#endif
+
+/* What whole turns leave: steps up to n, or, where terms are added TOGETHER, just as many, some of them of nothing. */
+#if defined(AMBI_ISA_wasm) && defined(AMBI_TOGETHER)
+#define FOR_REST(k, n, step, t) \
+  if (k < (n)) UNROLL for (int t = 0; t < TOGETHER; t++, k += (step))
+#else
+#define FOR_REST(k, n, step, t) for (const int t = 0; k < (n); k += (step))
 #endif
 
 /* sum of a[i] b[i] over a tile */

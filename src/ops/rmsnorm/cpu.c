@@ -25,36 +25,40 @@ static real rstd(const cpu_call *c, const cascade *squares) {
   return 1 / (real)sqrt((double)(cascade_total(squares) / (real)rows_of(c->p)->cols) + c->p->op.u.rmsnorm.eps);
 }
 
+/* Vectors a turn of a loop of forward; backward has half. SPREAD: so many go to the sums in turns, what is left of them
+ * to the first one, so that results do not depend on TURN. */
 #ifdef AMBI_STEPS
-enum { TURN = 2 * AMBI_STEPS }; /* vectors a turn of a loop of forward; backward has half */
+enum { TURN = AMBI_STEPS, SPREAD = 8 * TOGETHER };
 #else
-enum { TURN = 4 };
+enum { TURN = 4, SPREAD = 4 };
 #endif
 
 /* ---- forward ---- */
-INLINE real squares_of(int kind, source_view from, const later_rows *later, const char *y, int64_t i, int64_t n) {
-  lane_sums sum[4] = {{0}, {0}, {0}, {0}};
-  const int h = halves(kind);
-  ptrdiff_t k = 0;
-  LANES_UNROLL
-  for (; k + TURN * VL <= n; k += TURN * VL) UNROLL for (int j = 0; j < TURN; j++) {
-      const source_view at = source_from(kind, from, k);
-      vr s = source_half(kind, at, j / h * h * VL, j % h, h * VL);
-      if (j % h == 0) source_ahead(kind, at, j * VL), ask_for(later, at, NULL, 0, i, k + j * VL);
-      bring(y, k + j * VL);
-      lanes_add(&sum[j % 4], s * s);
-    }
-  for (; k < n; k += h * VL) EACH_HALF(h) {
-      vr s = source_half(kind, from, k, half, n - k);
-      lanes_add(&sum[half], s * s);
-    }
-  return lanes_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
-}
+/* Squares to sum[0 .. 3], in turns of so many vectors while there are such; brought: what to bring, or NULL */
+#define ADD_SQUARES(turn, brought)                                                              \
+  LANES_UNROLL                                                                                  \
+  WHOLE_TURNS(turn, VL, k, n, j, {                                                              \
+    const source_view at = source_from(kind, from, k);                                          \
+    vr s = source_half(kind, at, j / h * h * VL, j % h, h * VL);                                \
+    if (j % h == 0) source_ahead(kind, at, (j)*VL), ask_for(later, at, NULL, 0, i, k + j * VL); \
+    bring(brought, k + j * VL);                                                                 \
+    sum_add(&sum[j / TOGETHER % 4], squares, j, (s) * (s));                                     \
+  })
 
 /* y: what to bring, from column 0 on, or NULL */
 PER_TILE real squares_tile(int kind, source_view from, const later_rows *later, const char *y, int64_t i, int64_t n) {
-  if (BRINGS && kind == REALS && y) return squares_of(kind, from, later, y + (size_t)i * sizeof(real), i, n);
-  return squares_of(kind, from, later, NULL, i, n);
+  vr sum[4] = {{0}, {0}, {0}, {0}}, squares[TOGETHER];
+  const int h = halves(kind);
+  const char *row = BRINGS && y ? y + (size_t)i * sizeof(real) : NULL;
+  ptrdiff_t k = 0;
+  if (!BRINGS || !row) ADD_SQUARES(TURN, NULL)
+  if (BRINGS) ADD_SQUARES(SPREAD, row)
+  if (TOGETHER > 1) ADD_SQUARES(TOGETHER, NULL)
+  FOR_REST(k, n, h * VL, t) EACH_HALF(h) {
+    vr s = source_half(kind, from, k, half, n - k);
+    sum_add(&sum[half], squares, t, s * s);
+  }
+  return v_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
 /* As LLaMA: s r rounded to the dtype of x */
@@ -194,41 +198,40 @@ typedef struct {
   real r, pull; /* pull = r^3 mean(g s) */
 } backward_line;
 
-/* adds the sums of s^2 and g s over a tile */
-INLINE void add_sums(int kind, backward_line *l, const void *w, real offset, const char *dx, int64_t i, int64_t n) {
+/* As ADD_SQUARES: s^2 to ss[0 .. 1], g s to gs[0 .. 1] */
+#define ADD_SUMS(turn, brought)                                                                                  \
+  LANES_UNROLL                                                                                                   \
+  WHOLE_TURNS(turn, VL, k, n, j, {                                                                               \
+    const ptrdiff_t begin = PLAIN_NORMS ? k : 0, at = k - begin + j / h * h * VL; /* as FOR_TURNS has them */    \
+    const source_view s_at = source_from(kind, from, begin);                                                     \
+    const void *const g_at = view_from(kind, dy, begin), *const w_at = view_from(kind, w, begin);                \
+    vr s = source_half(kind, s_at, at, j % h, h * VL), g = get_half(kind, g_at, at, j % h, h * VL);              \
+    if (j % h == 0) source_ahead(kind, s_at, at), ahead(kind, g_at, at);                                         \
+    if (j % h == 0) ask_for(&l->row.later, s_at, g_at, 0, i, begin + at);                                        \
+    bring(brought, begin + at);                                                                                  \
+    sum_add(&ss[j / TOGETHER % 2], squares, j, (s) * (s));                                                       \
+    sum_add(&gs[j / TOGETHER % 2], products, j, (s) * (g * weight_half(kind, w_at, offset, at, j % h, h * VL))); \
+  })
+
+/* Adds the sums of s^2 and g s over a tile. dx: what to bring, from column 0 on, or NULL */
+PER_TILE void sums_tile(int kind, backward_line *l, const void *w, real offset, const char *dx, int64_t i, int64_t n) {
   TILE_OF_REALS s_tiles[2][TILE], dy_tile[TILE];
   source_view from = source_in(kind, &l->row.from, i, n, s_tiles);
   const void *dy = view_in(kind, &l->row.dy, i, n, dy_tile);
-  lane_sums ss[2] = {{0}, {0}}, gs[2] = {{0}, {0}};
+  vr ss[2] = {{0}, {0}}, gs[2] = {{0}, {0}}, squares[TOGETHER], products[TOGETHER];
   const int h = halves(kind);
+  const char *row = BRINGS && dx ? dx + (size_t)i * sizeof(real) : NULL;
   ptrdiff_t k = 0;
-  LANES_UNROLL
-  for (; k + TURN / 2 * VL <= n; k += TURN / 2 * VL) UNROLL for (int j = 0; j < TURN / 2; j++) {
-      const ptrdiff_t turn = PLAIN_NORMS ? k : 0, at = k - turn + j / h * h * VL; /* as FOR_TURNS has them */
-      const source_view s_at = source_from(kind, from, turn);
-      const void *const g_at = view_from(kind, dy, turn), *const w_at = view_from(kind, w, turn);
-      vr s = source_half(kind, s_at, at, j % h, h * VL), g = get_half(kind, g_at, at, j % h, h * VL);
-      if (j % h == 0) source_ahead(kind, s_at, at), ahead(kind, g_at, at);
-      if (j % h == 0) ask_for(&l->row.later, s_at, g_at, 0, i, turn + at);
-      bring(dx, turn + at);
-      lanes_add(&ss[j % 2], s * s);
-      lanes_add(&gs[j % 2], s * (g * weight_half(kind, w_at, offset, at, j % h, h * VL)));
-    }
-  for (; k < n; k += h * VL) EACH_HALF(h) {
-      vr s = source_half(kind, from, k, half, n - k), g = get_half(kind, dy, k, half, n - k);
-      lanes_add(&ss[half], s * s);
-      lanes_add(&gs[half], s * (g * weight_half(kind, w, offset, k, half, n - k)));
-    }
-  cascade_add(&l->squares, lanes_sum(ss[0] + ss[1]));
-  cascade_add(&l->products, lanes_sum(gs[0] + gs[1]));
-}
-
-/* dx: what to bring, from column 0 on, or NULL */
-PER_TILE void sums_tile(int kind, backward_line *l, const void *w, real offset, const char *dx, int64_t i, int64_t n) {
-  if (BRINGS && kind == REALS && dx)
-    add_sums(kind, l, w, offset, dx + (size_t)i * sizeof(real), i, n);
-  else
-    add_sums(kind, l, w, offset, NULL, i, n);
+  if (!BRINGS || !row) ADD_SUMS(TURN / 2, NULL)
+  if (BRINGS) ADD_SUMS(SPREAD / 2, row)
+  if (TOGETHER > 1) ADD_SUMS(TOGETHER, NULL)
+  FOR_REST(k, n, h * VL, t) EACH_HALF(h) {
+    vr s = source_half(kind, from, k, half, n - k), g = get_half(kind, dy, k, half, n - k);
+    sum_add(&ss[half], squares, t, s * s);
+    sum_add(&gs[half], products, t, s * (g * weight_half(kind, w, offset, k, half, n - k)));
+  }
+  cascade_add(&l->squares, v_sum(ss[0] + ss[1]));
+  cascade_add(&l->products, v_sum(gs[0] + gs[1]));
 }
 
 /* ds and dw for columns [i, i+n) of one row; dw NULL: not wanted */
@@ -239,21 +242,29 @@ typedef struct {
   real *dw;
 } backward_view;
 
-INLINE void ds_steps(const backward_line *l, int kind, backward_view v, real offset, int64_t i, int64_t n) {
+INLINE backward_view backward_from(int kind, backward_view v, ptrdiff_t k) {
+  const sink_view out = {out_from(kind, v.out.dx, k), out_from(kind, v.out.dresidual, k),
+                         view_from(kind, v.out.dsum, k)};
+  return (backward_view){source_from(kind, v.s, k), view_from(kind, v.dy, k), view_from(kind, v.w, k), out,
+                         v.dw ? v.dw + k : NULL};
+}
+
+INLINE void ds_steps(const backward_line *l, int kind, int most, backward_view v, real offset, int64_t i, int64_t n) {
   const later_rows later = l->row.later;
+  (void)most; /* of engines that do not unroll */
   const vr r = v_splat(l->r), minus_pull = v_splat(-l->pull);
-  FOR_TURNS(TURN / 2, halves(kind) * VL, turn, in_turn, n, {
-    const ptrdiff_t k = turn + (ptrdiff_t)in_turn; /* to move its five pointers gains nothing here */
+  FOR_TURNS(most, halves(kind) * VL, turn, k, n, {
+    const backward_view at = backward_from(kind, v, turn);
     vr ds[2], g[2], sr[2];
-    ask_for(&later, v.s, v.dy, 1, i, k);
+    ask_for(&later, at.s, at.dy, 1, i, turn + k);
     EACH_HALF(halves(kind)) {
-      vr s = source_half(kind, v.s, k, half, left);
-      g[half] = get_half(kind, v.dy, k, half, left);
+      vr s = source_half(kind, at.s, k, half, left);
+      g[half] = get_half(kind, at.dy, k, half, left);
       sr[half] = s * r;
-      ds[half] = v_mul_add(s, minus_pull, g[half] * weight_half(kind, v.w, offset, k, half, left) * r);
+      ds[half] = v_mul_add(s, minus_pull, g[half] * weight_half(kind, at.w, offset, k, half, left) * r);
     }
-    if (v.dw) add_products(kind, v.dw, k, g, sr, left);
-    sink_set(kind, v.out, k, ds, left);
+    if (v.dw) add_products(kind, at.dw, k, g, sr, left);
+    sink_set(kind, at.out, k, ds, left);
   });
 }
 
@@ -264,11 +275,14 @@ PER_TILE void ds_tile(const backward_line *l, int kind, const void *w, real offs
   v.out = sink_out(kind, &l->row.to, i, n, ds_tiles);
   bool usual = is_usual(v.s, w) && sink_usual(v.out) && dw;
   if (usual && v.out.dx.past)
-    ds_steps(l, kind, (backward_view){usual_source(v.s), v.dy, w, usual_sink(v.out, true), dw}, offset, i, n);
+    ds_steps(l, kind, TURN / 2, (backward_view){usual_source(v.s), v.dy, w, usual_sink(v.out, true), dw}, offset, i, n);
   else if (usual)
-    ds_steps(l, kind, (backward_view){usual_source(v.s), v.dy, w, usual_sink(v.out, false), dw}, offset, i, n);
+    ds_steps(l, kind, TURN / 2, (backward_view){usual_source(v.s), v.dy, w, usual_sink(v.out, false), dw}, offset, i,
+             n);
+  else if (PLAIN_NORMS && !dw) /* rare: a shorter turn, as code must be small */
+    ds_steps(l, kind, TURN / 4, (backward_view){v.s, v.dy, w, v.out, NULL}, offset, i, n);
   else
-    ds_steps(l, kind, v, offset, i, n);
+    ds_steps(l, kind, TURN / 2, v, offset, i, n);
   sink_put(kind, &l->row.to, i, n, v.out);
 }
 
