@@ -21,8 +21,8 @@ static void run_case(ambi_pack_kernel *k, pack_case *c, const char *how) {
 
 /* ---- every kernel, over sizes around those of vectors and tiles ---- */
 static void test_sizes(const pack_def *d, ambi_pack_kernel *k) {
-  static const int64_t rows[][PACK_DIMS] = {{1, 1},   {2, 3},   {5, 4},    {3, 16},  {7, 33},
-                                            {2, 960}, {3, 961}, {40, 100}, {1, 8000}};
+  static const int64_t rows[][PACK_DIMS] = {{1, 1},   {2, 3},   {5, 4},    {3, 16},   {7, 33},  {4, 166},
+                                            {2, 960}, {3, 961}, {40, 100}, {2, 1213}, {1, 8000}};
   static const int64_t products[][PACK_DIMS] = {{1, 1, 1},    {1, 7, 33},   {17, 5, 4},
                                                 {20, 33, 65}, {40, 40, 40}, {3, 1, 600}};
   static const int64_t heads[][PACK_DIMS] = {{1, 1, 1, 2}, {2, 5, 3, 8}, {1, 40, 2, 64}, {3, 2, 1, 34}};
@@ -44,9 +44,10 @@ static void test_sizes(const pack_def *d, ambi_pack_kernel *k) {
     }
 }
 
-/* Past 8 MiB rmsnorm's first pass also loads lines of the result (norm.h), of rows that no line divides. */
+/* Past 8 MiB rmsnorm's first pass also loads lines of the result (norm.h), of rows that neither a line nor a tile
+ * divides. */
 static void test_large(const char *id) {
-  static const int64_t dims[PACK_DIMS] = {520, 4099};
+  static const int64_t dims[PACK_DIMS] = {405, 5203};
   ambi_pack_kernel *k;
   pack_case c;
   CHECK_OK(ambi_pack_kernel_open(pack, id, &k));
@@ -79,7 +80,51 @@ static void test_lease(const pack_def *d, ambi_pack_kernel *k) {
   pack_case_free(&c);
 }
 
+/* What lies after the result is left alone, wherever the last vector of a row ends. */
+static void test_ends(const char *id) {
+  enum { AFTER = 16 };
+  static const float mark = 4321;
+  ambi_pack_kernel *k;
+  CHECK_OK(ambi_pack_kernel_open(pack, id, &k));
+  for (int64_t n = 1; n < 24; n++)
+    for (int pass = 0; pass < 2; pass++) {
+      pack_case c;
+      if (!CHECK(pack_case_make(&c, pack_def_named(id), (ambi_pass)pass, (int64_t[PACK_DIMS]){2, n + 280}, ref), "%s",
+                 id))
+        continue;
+      ambi_pack_call copied = c.call;
+      if (CHECK_OK(ambi_pack_lease(k, &c.call))) {
+        float *end = (float *)c.call.at[AMBI_PACK_OUT] + 2 * (n + 280);
+        int changed = 0;
+        for (int r = 0; r < AMBI_PACK_REGIONS; r++)
+          if (copied.at[r]) memcpy(c.call.at[r], copied.at[r], copied.bytes[r]);
+        for (int i = 0; i < AFTER; i++) end[i] = mark;
+        run_case(k, &c, "in place");
+        for (int i = 0; i < AFTER; i++) changed += end[i] != mark;
+        CHECK(!changed, "%s of rows of %d: %d numbers after the result are changed", id, (int)n + 280, changed);
+        ambi_pack_return(k, &c.call);
+      }
+      c.call = copied;
+      pack_case_free(&c);
+    }
+  ambi_pack_kernel_close(k);
+}
+
 /* ---- in part ---- */
+/* The gradient of the weight is computed beside dx: without room for it dx is the same. */
+static void test_unsummed(const char *id) {
+  static const int64_t dims[PACK_DIMS] = {3, 1213};
+  ambi_pack_kernel *k;
+  pack_case c;
+  CHECK_OK(ambi_pack_kernel_open(pack, id, &k));
+  if (CHECK(pack_case_make(&c, pack_def_named(id), AMBI_BACKWARD, dims, ref), "%s", id)) {
+    c.call.bytes[AMBI_PACK_SCRATCH] = 0;
+    run_case(k, &c, "without scratch");
+  }
+  pack_case_free(&c);
+  ambi_pack_kernel_close(k);
+}
+
 /* Without scratch there is grad_x alone; swiglu needs but the gate for it, the norms do without a weight. */
 static void test_parts(void) {
   ambi_pack_kernel *k;
@@ -187,6 +232,10 @@ int main(void) {
     }
     test_parts();
     test_large("rmsnorm_f32");
+    test_ends("rmsnorm_f32");
+    test_ends("swiglu_f32");
+    test_unsummed("rmsnorm_f32");
+    test_unsummed("layernorm_f32");
     test_unweighted("rmsnorm_f32");
     test_unweighted("layernorm_f32");
     test_swaps(folder);
