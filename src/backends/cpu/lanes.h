@@ -42,23 +42,18 @@
 #endif
 #define FOR_LANES(i, n, ...) FOR_STEPS(VL, i, n, __VA_ARGS__)
 
-/* Turns of so many whole steps from k on: the body sees which step of the turn it is, a constant. */
-#define WHOLE_TURNS(steps, one, k, n, which, ...)                                                                 \
-  for (; k + (steps) * (one) <= (n); k += (steps) * (one)) UNROLL for (int which = 0; which < (steps); which++) { \
-      __VA_ARGS__                                                                                                 \
-    }
-
 /* FOR_STEPS in turns of `most` steps, for engines that do not unroll: the body moves its pointers to where the `turn`
  * begins and then sees the index i within it, a constant. Such addresses need not be computed. A turn costs stores of
  * its own, as engines put registers aside: turns are long, and what is left is taken in short ones.               */
 #ifdef AMBI_STEPS
 enum { SHORT_TURN = 8 };
-#define TURNS_OF(steps, one, turn, i, n, ...)            \
-  WHOLE_TURNS(steps, one, turn, (ptrdiff_t)(n), which, { \
-    const ptrdiff_t i = which * one;                     \
-    const int64_t left = one;                            \
-    __VA_ARGS__                                          \
-  })
+#define TURNS_OF(steps, one, turn, i, n, ...)                               \
+  for (; turn + (steps) * (one) <= (ptrdiff_t)(n); turn += (steps) * (one)) \
+    UNROLL for (int which = 0; which < (steps); which++) {                  \
+      const ptrdiff_t i = which * one;                                      \
+      const int64_t left = one;                                             \
+      __VA_ARGS__                                                           \
+    }
 #define FOR_TURNS(most, step, turn, i, n, ...)                                    \
   do {                                                                            \
     const ptrdiff_t one = (ptrdiff_t)(step);                                      \

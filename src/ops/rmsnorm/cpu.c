@@ -34,16 +34,22 @@ enum { TURN = 4, SPREAD = 4 };
 #endif
 
 /* ---- forward ---- */
-/* Squares to sum[0 .. 3], in turns of so many vectors while there are such; brought: what to bring, or NULL */
-#define ADD_SQUARES(turn, brought)                                                              \
-  LANES_UNROLL                                                                                  \
-  WHOLE_TURNS(turn, VL, k, n, j, {                                                              \
-    const source_view at = source_from(kind, from, k);                                          \
-    vr s = source_half(kind, at, j / h * h * VL, j % h, h * VL);                                \
-    if (j % h == 0) source_ahead(kind, at, (j)*VL), ask_for(later, at, NULL, 0, i, k + j * VL); \
-    bring(brought, k + j * VL);                                                                 \
-    sum_add(&sum[j / TOGETHER % 4], squares, j, (s) * (s));                                     \
-  })
+/* Squares to sum[0 .. 3] from column k on, `turn` vectors at a time; returns where there are no more so many.
+ * `brought`: what to bring, or NULL */
+INLINE ptrdiff_t add_squares(int kind, int turn, source_view from, const later_rows *later, const char *brought,
+                             int64_t i, ptrdiff_t k, int64_t n, vr *sum) {
+  const int h = halves(kind);
+  vr squares[TOGETHER];
+  LANES_UNROLL
+  for (; k + turn * VL <= n; k += turn * VL) UNROLL for (int j = 0; j < turn; j++) {
+      const source_view at = source_from(kind, from, k);
+      vr s = source_half(kind, at, j / h * h * VL, j % h, h * VL);
+      if (j % h == 0) source_ahead(kind, at, j * VL), ask_for(later, at, NULL, 0, i, k + j * VL);
+      bring(brought, k + j * VL);
+      sum_add(&sum[j / TOGETHER % 4], squares, j, s * s);
+    }
+  return k;
+}
 
 /* y: what to bring, from column 0 on, or NULL */
 PER_TILE real squares_tile(int kind, source_view from, const later_rows *later, const char *y, int64_t i, int64_t n) {
@@ -51,9 +57,9 @@ PER_TILE real squares_tile(int kind, source_view from, const later_rows *later, 
   const int h = halves(kind);
   const char *row = BRINGS && y ? y + (size_t)i * sizeof(real) : NULL;
   ptrdiff_t k = 0;
-  if (!BRINGS || !row) ADD_SQUARES(TURN, NULL)
-  if (BRINGS) ADD_SQUARES(SPREAD, row)
-  if (TOGETHER > 1) ADD_SQUARES(TOGETHER, NULL)
+  if (!BRINGS || !row) k = add_squares(kind, TURN, from, later, NULL, i, k, n, sum);
+  if (BRINGS) k = add_squares(kind, SPREAD, from, later, row, i, k, n, sum);
+  if (TOGETHER > 1) k = add_squares(kind, TOGETHER, from, later, NULL, i, k, n, sum);
   FOR_REST(k, n, h * VL, t) EACH_HALF(h) {
     vr s = source_half(kind, from, k, half, n - k);
     sum_add(&sum[half], squares, t, s * s);
@@ -198,35 +204,49 @@ typedef struct {
   real r, pull; /* pull = r^3 mean(g s) */
 } backward_line;
 
-/* As ADD_SQUARES: s^2 to ss[0 .. 1], g s to gs[0 .. 1] */
-#define ADD_SUMS(turn, brought)                                                                                  \
-  LANES_UNROLL                                                                                                   \
-  WHOLE_TURNS(turn, VL, k, n, j, {                                                                               \
-    const ptrdiff_t begin = PLAIN_NORMS ? k : 0, at = k - begin + j / h * h * VL; /* as FOR_TURNS has them */    \
-    const source_view s_at = source_from(kind, from, begin);                                                     \
-    const void *const g_at = view_from(kind, dy, begin), *const w_at = view_from(kind, w, begin);                \
-    vr s = source_half(kind, s_at, at, j % h, h * VL), g = get_half(kind, g_at, at, j % h, h * VL);              \
-    if (j % h == 0) source_ahead(kind, s_at, at), ahead(kind, g_at, at);                                         \
-    if (j % h == 0) ask_for(&l->row.later, s_at, g_at, 0, i, begin + at);                                        \
-    bring(brought, begin + at);                                                                                  \
-    sum_add(&ss[j / TOGETHER % 2], squares, j, (s) * (s));                                                       \
-    sum_add(&gs[j / TOGETHER % 2], products, j, (s) * (g * weight_half(kind, w_at, offset, at, j % h, h * VL))); \
-  })
+/* What is summed over: columns from i on */
+typedef struct {
+  source_view s;
+  const void *dy, *w;
+  real offset;
+  int64_t i;
+} sums_view;
+
+/* As add_squares: s^2 to ss[0 .. 1], g s to gs[0 .. 1] */
+INLINE ptrdiff_t add_sums(int kind, int turn, sums_view v, const later_rows *later, const char *brought, ptrdiff_t k,
+                          int64_t n, vr *ss, vr *gs) {
+  const int h = halves(kind);
+  vr squares[TOGETHER], products[TOGETHER];
+  LANES_UNROLL
+  for (; k + turn * VL <= n; k += turn * VL) UNROLL for (int j = 0; j < turn; j++) {
+      const ptrdiff_t begin = PLAIN_NORMS ? k : 0, at = k - begin + j / h * h * VL; /* as FOR_TURNS has them */
+      const source_view s_at = source_from(kind, v.s, begin);
+      const void *const g_at = view_from(kind, v.dy, begin), *const w_at = view_from(kind, v.w, begin);
+      vr s = source_half(kind, s_at, at, j % h, h * VL), g = get_half(kind, g_at, at, j % h, h * VL);
+      if (j % h == 0) source_ahead(kind, s_at, at), ahead(kind, g_at, at);
+      if (j % h == 0) ask_for(later, s_at, g_at, 0, v.i, begin + at);
+      bring(brought, begin + at);
+      sum_add(&ss[j / TOGETHER % 2], squares, j, s * s);
+      sum_add(&gs[j / TOGETHER % 2], products, j, s * (g * weight_half(kind, w_at, v.offset, at, j % h, h * VL)));
+    }
+  return k;
+}
 
 /* Adds the sums of s^2 and g s over a tile. dx: what to bring, from column 0 on, or NULL */
 PER_TILE void sums_tile(int kind, backward_line *l, const void *w, real offset, const char *dx, int64_t i, int64_t n) {
   TILE_OF_REALS s_tiles[2][TILE], dy_tile[TILE];
-  source_view from = source_in(kind, &l->row.from, i, n, s_tiles);
-  const void *dy = view_in(kind, &l->row.dy, i, n, dy_tile);
+  const later_rows *later = &l->row.later;
+  const source_view from = source_in(kind, &l->row.from, i, n, s_tiles);
+  const sums_view v = {from, view_in(kind, &l->row.dy, i, n, dy_tile), w, offset, i};
   vr ss[2] = {{0}, {0}}, gs[2] = {{0}, {0}}, squares[TOGETHER], products[TOGETHER];
   const int h = halves(kind);
   const char *row = BRINGS && dx ? dx + (size_t)i * sizeof(real) : NULL;
   ptrdiff_t k = 0;
-  if (!BRINGS || !row) ADD_SUMS(TURN / 2, NULL)
-  if (BRINGS) ADD_SUMS(SPREAD / 2, row)
-  if (TOGETHER > 1) ADD_SUMS(TOGETHER, NULL)
+  if (!BRINGS || !row) k = add_sums(kind, TURN / 2, v, later, NULL, k, n, ss, gs);
+  if (BRINGS) k = add_sums(kind, SPREAD / 2, v, later, row, k, n, ss, gs);
+  if (TOGETHER > 1) k = add_sums(kind, TOGETHER, v, later, NULL, k, n, ss, gs);
   FOR_REST(k, n, h * VL, t) EACH_HALF(h) {
-    vr s = source_half(kind, from, k, half, n - k), g = get_half(kind, dy, k, half, n - k);
+    vr s = source_half(kind, v.s, k, half, n - k), g = get_half(kind, v.dy, k, half, n - k);
     sum_add(&ss[half], squares, t, s * s);
     sum_add(&gs[half], products, t, s * (g * weight_half(kind, w, offset, k, half, n - k)));
   }
@@ -280,7 +300,7 @@ PER_TILE void ds_tile(const backward_line *l, int kind, const void *w, real offs
     ds_steps(l, kind, TURN / 2, (backward_view){usual_source(v.s), v.dy, w, usual_sink(v.out, false), dw}, offset, i,
              n);
   else if (PLAIN_NORMS && !dw) /* rare: a shorter turn, as code must be small */
-    ds_steps(l, kind, TURN / 4, (backward_view){v.s, v.dy, w, v.out, NULL}, offset, i, n);
+    ds_steps(l, kind, TURN / 8, (backward_view){v.s, v.dy, w, v.out, NULL}, offset, i, n);
   else
     ds_steps(l, kind, TURN / 2, v, offset, i, n);
   sink_put(kind, &l->row.to, i, n, v.out);
