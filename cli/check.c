@@ -286,6 +286,10 @@ static int check_arguments(const checker *ck) {
     fprintf(stderr, "ambi check: --dtype %s: one of f32, f16, bf16, f64, mixed, any\n", ck->dtype);
     return 2;
   }
+  if (ck->dtype && (ck->quick || ck->exhaustive)) {
+    fprintf(stderr, "ambi check: --dtype has neither other dtypes (--quick) nor whole ranges (--exhaustive)\n");
+    return 2;
+  }
   if (ck->elements < 0) {
     fprintf(stderr, "ambi check: --elements %lld: so few cannot be\n", (long long)ck->elements);
     return 2;
@@ -328,7 +332,7 @@ int check_main(int argc, char **argv) {
        "no case with a tensor of more: 8000 for emulators, fewer for race detectors"},
       {"quick", OPT_FLAG, &ck.quick, NULL, "f32 and bf16 only"},
       {"dtype", OPT_STRING, &ck.dtype, "T",
-       "only f32, f16, bf16, f64, mixed (parameters f32) or any (each slot draws its own)"},
+       "kernels alone, in f32, f16, bf16, f64, mixed (parameters f32) or any (each slot draws its own)"},
       {"exhaustive", OPT_FLAG, &ck.exhaustive, NULL, "all 2^32 arguments of each function"},
       {"vectors", OPT_STRING, &ck.vectors, "DIR", "ops.json and ops.safetensors to agree with (../shared/vectors)"},
       {"model", OPT_STRING, &model, "DIR", "a whole model instead: DIR holds one, and expected.safetensors"},

@@ -44,7 +44,7 @@
 
 /* FOR_STEPS in turns of `most` steps, for engines that do not unroll: the body moves its pointers to where the `turn`
  * begins and then sees the index i within it, a constant. Such addresses need not be computed. A turn costs stores of
- * its own, as engines put registers aside: turns are long, and what is left is taken in short ones.               */
+ * its own, as engines put registers aside: turns are long, and what is left is taken in short ones, then singly. */
 #ifdef AMBI_STEPS
 enum { SHORT_TURN = 8 };
 #define TURNS_OF(steps, one, turn, i, n, ...)                               \
@@ -59,7 +59,7 @@ enum { SHORT_TURN = 8 };
     const ptrdiff_t one = (ptrdiff_t)(step);                                      \
     ptrdiff_t turn = 0;                                                           \
     TURNS_OF(most, one, turn, i, n, __VA_ARGS__)                                  \
-    TURNS_OF(SHORT_TURN, one, turn, i, n, __VA_ARGS__)                            \
+    if ((most) > SHORT_TURN) TURNS_OF(SHORT_TURN, one, turn, i, n, __VA_ARGS__)   \
     for (; turn < (ptrdiff_t)(n); turn += one) {                                  \
       const ptrdiff_t i = 0;                                                      \
       const int64_t left = (ptrdiff_t)(n)-turn < one ? (ptrdiff_t)(n)-turn : one; \

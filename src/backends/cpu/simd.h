@@ -104,7 +104,7 @@ static inline void v_store_n(real *p, vr v, int64_t n) { _mm512_mask_storeu_ps(p
 #elif defined(AMBI_ISA_avx512)
 static inline vr v_load_n(const real *p, int64_t n) { return _mm512_maskz_loadu_pd((__mmask8)((1u << n) - 1), p); }
 static inline void v_store_n(real *p, vr v, int64_t n) { _mm512_mask_storeu_pd(p, (__mmask8)((1u << n) - 1), v); }
-#elif defined(WASM_V128) && defined(AMBI_STEPS) /* engines have no short copies; n may be less than 0 here */
+#elif defined(WASM_V128) && defined(AMBI_STEPS) /* engines have no short copies; n <= 0: none, see FOR_REST */
 static inline vr v_load_n(const real *p, int64_t n) {
   const v128_t two = n >= 2 ? wasm_v128_load64_zero(p) : n == 1 ? wasm_v128_load32_zero(p) : wasm_f32x4_splat(0);
   return (vr)(n == 3 ? wasm_v128_load32_lane(p + 2, two, 2) : two);

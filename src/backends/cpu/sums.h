@@ -28,6 +28,9 @@ static inline real cascade_total(const cascade *c) {
 
 /* ---- sum += the j-th of many terms; short ones are added to each other first, TOGETHER at a time ---- */
 #if defined(AMBI_ISA_wasm) && defined(AMBI_TOGETHER)
+#if AMBI_REAL != 32 || !defined(AMBI_STEPS)
+#error "AMBI_TOGETHER is for modules of f32, with AMBI_STEPS: v_load_n must take what is not there"
+#endif
 enum { TOGETHER = AMBI_TOGETHER };
 INLINE void sum_add(vr *sum, vr *terms, int j, vr term) {
   static volatile vr unread __attribute__((unused)); /* see v_now */

@@ -25,10 +25,11 @@ static real rstd(const cpu_call *c, const cascade *squares) {
   return 1 / (real)sqrt((double)(cascade_total(squares) / (real)rows_of(c->p)->cols) + c->p->op.u.rmsnorm.eps);
 }
 
-/* Vectors a turn of a loop of forward; backward has half. SPREAD: so many go to the sums in turns, what is left of them
- * to the first one, so that results do not depend on TURN. */
+/* Vectors a turn of a loop of forward; backward has half of each, or less. SPREAD: so many go to the sums in turns,
+ * what is left of them to the first one, so that results do not depend on TURN. */
 #ifdef AMBI_STEPS
 enum { TURN = AMBI_STEPS, SPREAD = 8 * TOGETHER };
+_Static_assert(TURN % SPREAD == 0 && (TOGETHER == 1 || F32_ALONE), "whole spreads; halves would share their terms");
 #else
 enum { TURN = 4, SPREAD = 4 };
 #endif
