@@ -231,11 +231,11 @@ static void print_large(const bench *b, const pack_def *d, ambi_pass pass, int64
     printf("512x512x512  ");
   else
     printf("%4lld x 4096  ", (long long)rows);
-  printf("%8.3f ms, native avx2 %8.3f ms: %.2f of it", t[PACKED] * 1e3, t[NATIVE] * 1e3, t[NATIVE] / t[PACKED]);
+  printf("%9.4f ms, native avx2 %9.4f ms: %.2f of it", t[PACKED] * 1e3, t[NATIVE] * 1e3, t[NATIVE] / t[PACKED]);
   if (b->plain)
-    printf(";  without SIMD %9.3f ms: %.1fx (native: %.1fx)", t[PLAIN] * 1e3, t[PLAIN] / t[PACKED],
+    printf(";  without SIMD %10.4f ms: %.2fx (native: %.2fx)", t[PLAIN] * 1e3, t[PLAIN] / t[PACKED],
            t[PLAIN] / t[NATIVE]);
-  printf(";  a copy of as many bytes %8.3f ms\n", t[COPY] * 1e3);
+  printf(";  a copy of as many bytes %9.4f ms\n", t[COPY] * 1e3);
 }
 
 static int bench_large(bench *b, const pack_def *d, ambi_pass pass, int64_t n) {

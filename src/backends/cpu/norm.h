@@ -188,6 +188,12 @@ INLINE void bring(const char *row, int64_t k) {
   (void)*(const volatile char *)(row + (size_t)k * sizeof(real));
 }
 
+/* ---- stores to several places ----
+ * Backward adds to the gradients of weights and stores ds. Where all of them go to a cache, a loop that stores to each
+ * in turns takes up to half as long again as one loop for each: lines are written one after another, and whole lines
+ * faster than parts. bf16s stay in one loop, as they would be converted twice, and so does what is stored past the
+ * cache: memory should be asked for while sums are added to. */
+
 /* ---- out: ds of one row, which is dx and dresidual, each with dsum added ---- */
 typedef struct {
   strip dx, dresidual, dsum;

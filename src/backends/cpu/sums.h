@@ -75,7 +75,8 @@ static inline real sum_tile(const real *a, int64_t n) {
   return v_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
-/* ---- column sums: each task adds rows to `block`; every 32 rows that moves into `sum` ---- */
+/* ---- column sums: each task adds rows to `block`; every 32 rows that moves into `sum`, the first time as it is ----
+ */
 enum { BLOCK_ROWS = 32 };
 #ifdef AMBI_PACK
 enum { MOST_ROW_TASKS = 1 }; /* one thread, and memory is dear */
@@ -86,7 +87,8 @@ enum { MOST_ROW_TASKS = 256 };
 typedef struct {
   real *block, *sum, *lost; /* (cols) each; lost: what rounding took from sum */
   int64_t cols;
-  int rows; /* in block */
+  int rows;  /* in block */
+  bool more; /* sum has something to add to */
 } column_sums;
 
 /* So many columns that what follows them begins on a line, as every vector then does. */
@@ -98,10 +100,13 @@ static inline uint64_t column_sums_bytes(int64_t cols) { return 3 * (uint64_t)co
 
 static inline column_sums column_sums_at(char *memory, int64_t cols) {
   real *m = (real *)(void *)memory;
-  return (column_sums){m, m + cols, m + 2 * cols, cols, 0};
+  return (column_sums){m, m + cols, m + 2 * cols, cols, 0, false};
 }
 
-static inline void column_sums_clear(column_sums *s) { memset(s->block, 0, (size_t)column_sums_bytes(s->cols)); }
+static inline void column_sums_clear(column_sums *s) {
+  memset(s->block, 0, (size_t)s->cols * sizeof(real));
+  memset(s->lost, 0, (size_t)s->cols * sizeof(real));
+}
 
 /* sum += term, keeping in `lost` what the addition rounded away (Kahan) */
 static inline void kahan_add(real *sum, real *lost, real *term, int64_t n) {
@@ -114,7 +119,11 @@ static inline void kahan_add(real *sum, real *lost, real *term, int64_t n) {
 }
 
 static inline void column_sums_flush(column_sums *s) {
-  kahan_add(s->sum, s->lost, s->block, s->cols);
+  if (s->more)
+    kahan_add(s->sum, s->lost, s->block, s->cols);
+  else
+    memcpy(s->sum, s->block, (size_t)s->cols * sizeof(real));
+  s->more = true;
   memset(s->block, 0, (size_t)s->cols * sizeof(real));
   s->rows = 0;
 }
@@ -134,12 +143,13 @@ static inline int64_t row_tasks(int64_t rows, int64_t cols) { return ceil_div(ro
 /* The tasks' sums together: columns [i, i+n) of `tasks` column_sums that lie one after another in memory. */
 static inline void column_sums_total(char *memory, int64_t tasks, int64_t cols, int64_t i, int64_t n, real *out) {
   TILE_OF_REALS lost[TILE];
-  memset(out, 0, (size_t)n * sizeof(real));
+  const int64_t each = (int64_t)column_sums_bytes(cols);
+  if (tasks > 0)
+    memcpy(out, column_sums_at(memory, cols).sum + i, (size_t)n * sizeof(real));
+  else
+    memset(out, 0, (size_t)n * sizeof(real));
   memset(lost, 0, (size_t)n * sizeof(real));
-  for (int64_t k = 0; k < tasks; k++) {
-    column_sums s = column_sums_at(memory + k * (int64_t)column_sums_bytes(cols), cols);
-    kahan_add(out, lost, s.sum + i, n);
-  }
+  for (int64_t k = 1; k < tasks; k++) kahan_add(out, lost, column_sums_at(memory + k * each, cols).sum + i, n);
 }
 
 #endif

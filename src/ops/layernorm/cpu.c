@@ -290,6 +290,23 @@ INLINE void ds_steps(const backward_line *l, int kind, backward_view v, int64_t 
   });
 }
 
+/* db += dy, then dw += dy c r, of reals */
+INLINE void sums_steps(const backward_line *l, backward_view v, int64_t n) {
+  const vr m = v_splat(l->m), r = v_splat(l->r);
+  if (v.db) FOR_STEPS(VL, k, n, { v_put(v.db + k, v_get(v.db + k, left) + get_half(REALS, v.dy, k, 0, left), left); });
+  if (v.dw)
+    FOR_STEPS(VL, k, n, {
+      vr dy = get_half(REALS, v.dy, k, 0, left), c = source_half(REALS, v.s, k, 0, left) - m;
+      v_put(v.dw + k, v_mul_add(dy, c * r, v_get(v.dw + k, left)), left);
+    });
+}
+
+/* The same as ds_steps, but see norm.h on stores to several places. The sums come first: dx may lie over dy. */
+INLINE void ds_apart(const backward_line *l, int kind, backward_view v, int64_t i, int64_t n) {
+  if (kind == REALS) sums_steps(l, v, n), v.dw = v.db = NULL;
+  ds_steps(l, kind, v, i, n);
+}
+
 INLINE void ds_tile(const backward_line *l, int kind, const void *w, real *dw, real *db, int64_t i, int64_t n) {
   TILE_OF_REALS s_tiles[2][TILE], dy_tile[TILE], ds_tiles[3][TILE];
   backward_view v = {.s = source_in(kind, &l->in.row.from, i, n, s_tiles), .w = w, .dw = dw, .db = db};
@@ -299,9 +316,9 @@ INLINE void ds_tile(const backward_line *l, int kind, const void *w, real *dw, r
   if (usual && v.out.dx.past)
     ds_steps(l, kind, (backward_view){usual_source(v.s), v.dy, w, usual_sink(v.out, true), dw, db}, i, n);
   else if (usual)
-    ds_steps(l, kind, (backward_view){usual_source(v.s), v.dy, w, usual_sink(v.out, false), dw, db}, i, n);
+    ds_apart(l, kind, (backward_view){usual_source(v.s), v.dy, w, usual_sink(v.out, false), dw, db}, i, n);
   else
-    ds_steps(l, kind, v, i, n);
+    ds_apart(l, kind, v, i, n);
   sink_put(kind, &l->in.row.to, i, n, v.out);
 }
 

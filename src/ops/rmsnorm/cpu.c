@@ -166,9 +166,9 @@ INLINE void forward_rows(const cpu_call *c, const row_group *rows, int kind) {
   for (int g = 0; g < count; g++) {
     int64_t row = rows->first + g;
     source next = source_of(c, row + rows->later, X, RESIDUAL, SUM);
-    line[g] = (forward_line){.from = source_of(c, row, X, RESIDUAL, SUM),
-                             .later = later_of(c, rows, &next, &(strip){0}),
-                             .y = row_of(c, Y, row)};
+    line[g].from = source_of(c, row, X, RESIDUAL, SUM);
+    line[g].later = later_of(c, rows, &next, &(strip){0});
+    line[g].y = row_of(c, Y, row);
     if (!PLAIN_NORMS) line[g].sum = row_of(c, SUM, row);
     line[g].cut = cut_of(&line[g].y, cols);
     line[g].r = rstd_of(c, &line[g].from, &line[g].later, &line[g].y, kind);
@@ -289,21 +289,46 @@ INLINE void ds_steps(const backward_line *l, int kind, int most, backward_view v
   });
 }
 
+/* dw += dy s r, of reals */
+INLINE void dw_steps(const backward_line *l, int most, backward_view v, int64_t n) {
+  const vr r = v_splat(l->r);
+  (void)most;
+  FOR_TURNS(most, VL, turn, k, n, {
+    const backward_view at = backward_from(REALS, v, turn);
+    vr dy = get_half(REALS, at.dy, k, 0, left), s = source_half(REALS, at.s, k, 0, left);
+    v_put(at.dw + k, v_mul_add(dy, s * r, v_get(at.dw + k, left)), left);
+  });
+}
+
+/* The same as ds_steps, but see norm.h on stores to several places. dw comes first: dx may lie over dy. */
+INLINE void ds_apart(const backward_line *l, int kind, int most, backward_view v, real offset, int64_t i, int64_t n) {
+  if (kind == REALS && v.dw) dw_steps(l, most, v, n), v.dw = NULL;
+  ds_steps(l, kind, most, v, offset, i, n);
+}
+
+/* Of kernel packs: a turn of dw, then a turn of ds */
+INLINE void ds_in_turns(const backward_line *l, int kind, backward_view v, real offset, int64_t i, int64_t n) {
+  enum { MOST = TURN / 2 };
+  ptrdiff_t k = 0;
+  for (; k + MOST * VL <= n; k += MOST * VL)
+    ds_apart(l, kind, MOST, backward_from(kind, v, k), offset, i + k, MOST * VL);
+  ds_apart(l, kind, MOST / 4, backward_from(kind, v, k), offset, i + k, n - k);
+}
+
 PER_TILE void ds_tile(const backward_line *l, int kind, const void *w, real offset, real *dw, int64_t i, int64_t n) {
   TILE_OF_REALS s_tiles[2][TILE], dy_tile[TILE], ds_tiles[3][TILE];
   backward_view v = {.s = source_in(kind, &l->row.from, i, n, s_tiles), .w = w, .dw = dw};
   v.dy = view_in(kind, &l->row.dy, i, n, dy_tile);
   v.out = sink_out(kind, &l->row.to, i, n, ds_tiles);
   bool usual = is_usual(v.s, w) && sink_usual(v.out) && dw;
-  if (usual && v.out.dx.past)
-    ds_steps(l, kind, TURN / 2, (backward_view){usual_source(v.s), v.dy, w, usual_sink(v.out, true), dw}, offset, i, n);
+  if (PLAIN_NORMS)
+    ds_in_turns(l, kind, v, offset, i, n);
+  else if (usual && v.out.dx.past)
+    ds_steps(l, kind, TURN, (backward_view){usual_source(v.s), v.dy, w, usual_sink(v.out, true), dw}, offset, i, n);
   else if (usual)
-    ds_steps(l, kind, TURN / 2, (backward_view){usual_source(v.s), v.dy, w, usual_sink(v.out, false), dw}, offset, i,
-             n);
-  else if (PLAIN_NORMS && !dw) /* rare: a shorter turn, as code must be small */
-    ds_steps(l, kind, TURN / 8, (backward_view){v.s, v.dy, w, v.out, NULL}, offset, i, n);
+    ds_apart(l, kind, TURN, (backward_view){usual_source(v.s), v.dy, w, usual_sink(v.out, false), dw}, offset, i, n);
   else
-    ds_steps(l, kind, TURN / 2, v, offset, i, n);
+    ds_apart(l, kind, TURN, v, offset, i, n);
   sink_put(kind, &l->row.to, i, n, v.out);
 }
 
