@@ -75,8 +75,7 @@ static inline real sum_tile(const real *a, int64_t n) {
   return v_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
-/* ---- column sums: each task adds rows to `block`; every 32 rows that moves into `sum`, the first time as it is ----
- */
+/* ---- column sums: each task adds rows to `block`; every 32 rows that moves into `sum` ---- */
 enum { BLOCK_ROWS = 32 };
 #ifdef AMBI_PACK
 enum { MOST_ROW_TASKS = 1 }; /* one thread, and memory is dear */
@@ -88,7 +87,7 @@ typedef struct {
   real *block, *sum, *lost; /* (cols) each; lost: what rounding took from sum */
   int64_t cols;
   int rows;  /* in block */
-  bool more; /* sum has something to add to */
+  bool more; /* sum holds some already: the first block is copied there */
 } column_sums;
 
 /* So many columns that what follows them begins on a line, as every vector then does. */
@@ -119,6 +118,7 @@ static inline void kahan_add(real *sum, real *lost, real *term, int64_t n) {
 }
 
 static inline void column_sums_flush(column_sums *s) {
+  if (s->more && s->rows == 0) return;
   if (s->more)
     kahan_add(s->sum, s->lost, s->block, s->cols);
   else

@@ -170,5 +170,5 @@ static void backward_line(job *j, const block *k, int64_t d) {
 
 static void time_backward(job *j, const block *k) {
   for (int64_t d = k->d; d < k->d + k->n; d++) backward_line(j, k, d);
-  if (j->u.sums) column_sums_flush(&j->sums);
+  if (j->u.sums) column_sums_rows_done(&j->sums, BLOCK_ROWS);
 }

@@ -290,20 +290,30 @@ INLINE void ds_steps(const backward_line *l, int kind, backward_view v, int64_t 
   });
 }
 
-/* db += dy, then dw += dy c r, of reals */
-INLINE void sums_steps(const backward_line *l, backward_view v, int64_t n) {
+/* db += dy, then dw += dy c r */
+INLINE void sums_steps(const backward_line *l, int kind, backward_view v, int64_t n) {
   const vr m = v_splat(l->m), r = v_splat(l->r);
-  if (v.db) FOR_STEPS(VL, k, n, { v_put(v.db + k, v_get(v.db + k, left) + get_half(REALS, v.dy, k, 0, left), left); });
+  if (v.db)
+    FOR_STEPS(halves(kind) * VL, k, n, {
+      vr dy[2];
+      EACH_HALF(halves(kind)) dy[half] = get_half(kind, v.dy, k, half, left);
+      add_halves(kind, v.db, k, dy, left);
+    });
   if (v.dw)
-    FOR_STEPS(VL, k, n, {
-      vr dy = get_half(REALS, v.dy, k, 0, left), c = source_half(REALS, v.s, k, 0, left) - m;
-      v_put(v.dw + k, v_mul_add(dy, c * r, v_get(v.dw + k, left)), left);
+    FOR_STEPS(halves(kind) * VL, k, n, {
+      vr dy[2], cr[2];
+      EACH_HALF(halves(kind)) {
+        dy[half] = get_half(kind, v.dy, k, half, left);
+        cr[half] = (source_half(kind, v.s, k, half, left) - m) * r;
+      }
+      add_products(kind, v.dw, k, dy, cr, left);
     });
 }
 
-/* The same as ds_steps, but see norm.h on stores to several places. The sums come first: dx may lie over dy. */
+/* As ds_steps, but see sums_apart. The sums come first: dx may lie over dy. */
 INLINE void ds_apart(const backward_line *l, int kind, backward_view v, int64_t i, int64_t n) {
-  if (kind == REALS) sums_steps(l, v, n), v.dw = v.db = NULL;
+  sums_steps(l, kind, v, n);
+  v.dw = v.db = NULL;
   ds_steps(l, kind, v, i, n);
 }
 
@@ -312,13 +322,18 @@ INLINE void ds_tile(const backward_line *l, int kind, const void *w, real *dw, r
   backward_view v = {.s = source_in(kind, &l->in.row.from, i, n, s_tiles), .w = w, .dw = dw, .db = db};
   v.dy = view_in(kind, &l->in.row.dy, i, n, dy_tile);
   v.out = sink_out(kind, &l->in.row.to, i, n, ds_tiles);
-  bool usual = is_usual(v.s, w) && sink_usual(v.out) && dw && db;
+  const backward_view plain = {usual_source(v.s), v.dy, w, usual_sink(v.out, false), dw, db};
+  bool usual = is_usual(v.s, w) && sink_usual(v.out) && dw && db, apart = sums_apart(kind, v.out);
   if (usual && v.out.dx.past)
     ds_steps(l, kind, (backward_view){usual_source(v.s), v.dy, w, usual_sink(v.out, true), dw, db}, i, n);
+  else if (usual && apart)
+    ds_apart(l, kind, plain, i, n);
   else if (usual)
-    ds_apart(l, kind, (backward_view){usual_source(v.s), v.dy, w, usual_sink(v.out, false), dw, db}, i, n);
-  else
+    ds_steps(l, kind, plain, i, n);
+  else if (apart)
     ds_apart(l, kind, v, i, n);
+  else
+    ds_steps(l, kind, v, i, n);
   sink_put(kind, &l->in.row.to, i, n, v.out);
 }
 

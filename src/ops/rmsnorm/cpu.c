@@ -289,24 +289,29 @@ INLINE void ds_steps(const backward_line *l, int kind, int most, backward_view v
   });
 }
 
-/* dw += dy s r, of reals */
-INLINE void dw_steps(const backward_line *l, int most, backward_view v, int64_t n) {
+/* dw += dy s r */
+INLINE void dw_steps(const backward_line *l, int kind, int most, backward_view v, int64_t n) {
   const vr r = v_splat(l->r);
   (void)most;
-  FOR_TURNS(most, VL, turn, k, n, {
-    const backward_view at = backward_from(REALS, v, turn);
-    vr dy = get_half(REALS, at.dy, k, 0, left), s = source_half(REALS, at.s, k, 0, left);
-    v_put(at.dw + k, v_mul_add(dy, s * r, v_get(at.dw + k, left)), left);
+  FOR_TURNS(most, halves(kind) * VL, turn, k, n, {
+    const backward_view at = backward_from(kind, v, turn);
+    vr dy[2], sr[2];
+    EACH_HALF(halves(kind)) {
+      dy[half] = get_half(kind, at.dy, k, half, left);
+      sr[half] = source_half(kind, at.s, k, half, left) * r;
+    }
+    add_products(kind, at.dw, k, dy, sr, left);
   });
 }
 
-/* The same as ds_steps, but see norm.h on stores to several places. dw comes first: dx may lie over dy. */
+/* As ds_steps, but see sums_apart. dw comes first: dx may lie over dy. */
 INLINE void ds_apart(const backward_line *l, int kind, int most, backward_view v, real offset, int64_t i, int64_t n) {
-  if (kind == REALS && v.dw) dw_steps(l, most, v, n), v.dw = NULL;
+  if (v.dw) dw_steps(l, kind, most, v, n);
+  v.dw = NULL;
   ds_steps(l, kind, most, v, offset, i, n);
 }
 
-/* Of kernel packs: a turn of dw, then a turn of ds */
+/* Of kernel packs: a turn of dw, a turn of ds, and so on. What is left takes short turns, as code must be small. */
 INLINE void ds_in_turns(const backward_line *l, int kind, backward_view v, real offset, int64_t i, int64_t n) {
   enum { MOST = TURN / 2 };
   ptrdiff_t k = 0;
@@ -317,18 +322,24 @@ INLINE void ds_in_turns(const backward_line *l, int kind, backward_view v, real 
 
 PER_TILE void ds_tile(const backward_line *l, int kind, const void *w, real offset, real *dw, int64_t i, int64_t n) {
   TILE_OF_REALS s_tiles[2][TILE], dy_tile[TILE], ds_tiles[3][TILE];
+  enum { MOST = TURN / 2 };
   backward_view v = {.s = source_in(kind, &l->row.from, i, n, s_tiles), .w = w, .dw = dw};
   v.dy = view_in(kind, &l->row.dy, i, n, dy_tile);
   v.out = sink_out(kind, &l->row.to, i, n, ds_tiles);
-  bool usual = is_usual(v.s, w) && sink_usual(v.out) && dw;
+  const backward_view plain = {usual_source(v.s), v.dy, w, usual_sink(v.out, false), dw};
+  bool usual = is_usual(v.s, w) && sink_usual(v.out) && dw, apart = sums_apart(kind, v.out);
   if (PLAIN_NORMS)
     ds_in_turns(l, kind, v, offset, i, n);
   else if (usual && v.out.dx.past)
-    ds_steps(l, kind, TURN, (backward_view){usual_source(v.s), v.dy, w, usual_sink(v.out, true), dw}, offset, i, n);
+    ds_steps(l, kind, MOST, (backward_view){usual_source(v.s), v.dy, w, usual_sink(v.out, true), dw}, offset, i, n);
+  else if (usual && apart)
+    ds_apart(l, kind, MOST, plain, offset, i, n);
   else if (usual)
-    ds_apart(l, kind, TURN, (backward_view){usual_source(v.s), v.dy, w, usual_sink(v.out, false), dw}, offset, i, n);
+    ds_steps(l, kind, MOST, plain, offset, i, n);
+  else if (apart)
+    ds_apart(l, kind, MOST, v, offset, i, n);
   else
-    ds_apart(l, kind, TURN, v, offset, i, n);
+    ds_steps(l, kind, MOST, v, offset, i, n);
   sink_put(kind, &l->row.to, i, n, v.out);
 }
 
