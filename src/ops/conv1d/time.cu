@@ -242,31 +242,52 @@ template <bool ALIGNED, bool LAST> inline void load_inputs(const args &a, inputs
   if (HAS(X)) load_sequence<ALIGNED, LAST>(a, in.x, at.x + by * X_BYTES, t);
 }
 
-/* A segment of a line, from its end to its beginning, so that the dp after a chunk are known; the chunk before is asked
- * for meanwhile. */
-template <bool ALIGNED> inline void walk_segment(const args &a, const filter &f, i64 b, i64 d, int from, totals &sum) {
-  const int chunk = 32 * VEC, first = from - (ALIKE ? phase_of(a, b, d) : 0);
+/* A segment of a line: sequence b, its chunks, which end at time `to`; a thread's place in the last of them */
+struct segment {
+  i64 b;
+  int chunks, to;
+  place last;
+};
+
+inline segment segment_of(const args &a, i64 d, i64 pair) {
+  const i64 b = quotient(pair, SEGMENTS);
+  const int chunk = 32 * VEC, from = (int)(pair - b * SEGMENTS) * (int)(STEPS * chunk);
+  const int first = from - (ALIKE ? phase_of(a, b, d) : 0);
   const int chunks = min((int)STEPS, (SIZE - first + chunk - 1) / chunk), to = first + chunks * chunk;
-  place at = {0, AT(X) + OWN(X) * X_BYTES, AT(DY) + OWN(DY) * bytes_of(DTYPE(DY)),
-              AT(DX) + OWN(DX) * bytes_of(DTYPE(DX))};
+  segment s = {b, chunks, to, {0, AT(X) + OWN(X) * X_BYTES, AT(DY) + OWN(DY) * bytes_of(DTYPE(DY)),
+                               AT(DX) + OWN(DX) * bytes_of(DTYPE(DX))}};
+  s.last.move(to - chunk + (int)(threadIdx.x * (u32)VEC));
+  return s;
+}
+
+/* A warp's next segment is asked for before the sums of this one: 2% faster in 16 bits on an H200, 2% slower in 32. */
+enum { AHEAD = VEC > 4 };
+
+/* From its end to its beginning, so that the dp after a chunk are known. `next` is the chunk to be taken: the one before
+ * is asked for meanwhile, and at the beginning of the line the last one of pair `then` (-1: there is none). */
+template <bool ALIGNED>
+inline void walk_segment(const args &a, const filter &f, i64 d, const segment &s, i64 then, inputs &next, totals &sum) {
+  const int chunk = 32 * VEC;
+  place at = s.last;
   real carry[TAPS];
-  inputs next;
-  at.move(to - chunk + (int)(threadIdx.x * (u32)VEC));
-  load_inputs<ALIGNED, true>(a, next, at, 0);
-  const real after = HAS(DX) && (int)threadIdx.x + 1 < TAPS ? compute_dp(a, b, d, to + threadIdx.x) : (real)0;
+  if (!AHEAD) load_inputs<ALIGNED, true>(a, next, at, 0);
+  const real after = HAS(DX) && (int)threadIdx.x + 1 < TAPS ? compute_dp(a, s.b, d, s.to + threadIdx.x) : (real)0;
   for (int i = 0; i < TAPS - 1; i++) carry[i] = __shfl_sync(ALL_LANES, after, i);
 #pragma unroll 1
-  for (int n = chunks; n > 0; n--, at.move(-chunk)) {
+  for (int n = s.chunks; n > 0; n--, at.move(-chunk)) {
     const inputs in = next;
     window z;
     gradient dp;
     real dy[VEC];
-    if (n > 1) load_inputs<ALIGNED, false>(a, next, at, -chunk);
-    if (HAS(X)) get_window(a, z, in.x, b, d, at.t);
+    if (n > 1)
+      load_inputs<ALIGNED, false>(a, next, at, -chunk);
+    else if (AHEAD && then >= 0)
+      load_inputs<ALIGNED, true>(a, next, segment_of(a, d, then).last, 0);
+    if (HAS(X)) get_window(a, z, in.x, s.b, d, at.t);
     unpack(dy, in.dy, DTYPE(DY));
-    get_dp(a, f, z, dy, dp, at, b, d);
+    get_dp(a, f, z, dy, dp, at, s.b, d);
     if (HAS(DX)) get_later(dp, carry);
-    if (HAS(DX)) put_dx<ALIGNED>(a, f, dp, b, d, at.t, at.dx);
+    if (HAS(DX)) put_dx<ALIGNED>(a, f, dp, s.b, d, at.t, at.dx);
     if (!HAS(DW) && !HAS(DB)) continue;
     if (WHOLE || inside(a, at.t))
       add_totals<true>(a, sum, z, dp, at.t);
@@ -275,31 +296,37 @@ template <bool ALIGNED> inline void walk_segment(const args &a, const filter &f,
   }
 }
 
-/* blockIdx.x: the channel;  blockIdx.y: which of its segments, taken by WALKERS warps in turns */
-KERNEL(conv1d_backward, 32 * WALKERS, COMPUTE_F64 ? 1 : 32 / WALKERS) {
-  __shared__ long_sum sums[WALKERS][TAPS + 1];
-  const i64 d = blockIdx.x, first = (i64)blockIdx.y * EACH, end = min(first + EACH, PAIRS);
+/* The segments of channel d that are this warp's: first, first + WALKERS, .. before end */
+template <bool ALIGNED> inline void walk(const args &a, i64 d, i64 first, i64 end, long_sum (&sums)[TAPS + 1]) {
   filter f;
+  inputs next;
   get_filter(a, f, d);
-  if (threadIdx.x <= TAPS) sums[threadIdx.y][threadIdx.x].clear();
-  __syncwarp();
-  for (i64 pair = first + threadIdx.y; pair < end; pair += WALKERS) {
-    const i64 b = quotient(pair, SEGMENTS);
-    const int from = (int)(pair - b * SEGMENTS) * (int)(STEPS * 32 * VEC);
+  if (AHEAD && first < end) load_inputs<ALIGNED, true>(a, next, segment_of(a, d, first).last, 0);
+  for (i64 pair = first; pair < end; pair += WALKERS) {
+    const i64 then = pair + WALKERS < end ? pair + WALKERS : -1;
     totals part;
     real mine = 0;
     for (int k = 0; k <= TAPS; k++) part.v[k] = 0;
-    if (VECTORS)
-      walk_segment<true>(a, f, b, d, from, part);
-    else
-      walk_segment<false>(a, f, b, d, from, part);
+    walk_segment<ALIGNED>(a, f, d, segment_of(a, d, pair), then, next, part);
 #pragma unroll
     for (int k = 0; k <= TAPS && (HAS(DW) || HAS(DB)); k++) {
       const real total = warp_sum(part.v[k]);
       if ((int)threadIdx.x == k) mine = total;
     }
-    if (threadIdx.x <= TAPS) sums[threadIdx.y][threadIdx.x].add(mine);
+    if (threadIdx.x <= TAPS) sums[threadIdx.x].add(mine);
   }
+}
+
+/* blockIdx.x: the channel;  blockIdx.y: which of its segments, taken by WALKERS warps in turns */
+KERNEL(conv1d_backward, 32 * WALKERS, COMPUTE_F64 ? 1 : 32 / WALKERS) {
+  __shared__ long_sum sums[WALKERS][TAPS + 1];
+  const i64 d = blockIdx.x, first = (i64)blockIdx.y * EACH, end = min(first + EACH, PAIRS);
+  if (threadIdx.x <= TAPS) sums[threadIdx.y][threadIdx.x].clear();
+  __syncwarp();
+  if (VECTORS)
+    walk<true>(a, d, first + threadIdx.y, end, sums[threadIdx.y]);
+  else
+    walk<false>(a, d, first + threadIdx.y, end, sums[threadIdx.y]);
   __syncthreads();
   if ((!HAS(DW) && !HAS(DB)) || threadIdx.y > 0 || threadIdx.x > TAPS) return;
   real total = 0;
