@@ -177,11 +177,16 @@ static void skip_missing(bench_job *j, const char *op, const char *text) {
   print_json_row(j, &c, op);
 }
 
+/* Of the device, and of the op that was asked for */
+static int is_asked_for(const bench_options *o, int i) {
+  size_t n = strcspn(cases[i].text, " ");
+  return cases[i].gpu == o->gpu && (!o->op || (strlen(o->op) == n && !strncmp(o->op, cases[i].text, n)));
+}
+
 /* Both passes of one case, in each dtype asked for. */
 static void bench_text(bench_job *j, const char *text, int flags) {
   char op[64];
   snprintf(op, sizeof op, "%.*s", (int)strcspn(text, " "), text);
-  if (j->o->op && strcmp(j->o->op, op) != 0) return;
   if (!case_find_op(op)) {
     skip_missing(j, op, text);
     return;
@@ -219,7 +224,7 @@ static void bench_all(bench_job *j) {
     bench_text(j, j->o->text, j->o->in_place ? BENCH_IN_PLACE : 0);
   } else {
     for (int i = 0; i < CASES; i++)
-      if (cases[i].gpu == j->o->gpu) bench_text(j, cases[i].text, cases[i].flags);
+      if (is_asked_for(j->o, i)) bench_text(j, cases[i].text, cases[i].flags);
     if (!j->o->op || strcmp(j->o->op, "overhead") == 0) bench_overheads(j);
   }
   if (isatty(2) && !isatty(1)) fprintf(stderr, "\r\033[K");
@@ -257,7 +262,6 @@ static void print_plan(const bench_job *j, const bench_case *c, const char *op, 
 static void plan_text(bench_job *j, const char *text, bench_plan_times *worst) {
   char op[64];
   snprintf(op, sizeof op, "%.*s", (int)strcspn(text, " "), text);
-  if (j->o->op && strcmp(j->o->op, op) != 0) return;
   ambi_dtype dtype = j->o->dtype ? case_find_dtype(j->o->dtype) : AMBI_BF16;
   for (int pass = AMBI_FORWARD; pass <= AMBI_BACKWARD; pass++) {
     bench_case c = {.text = text, .pass = (ambi_pass)pass, .dtype = dtype};
@@ -290,7 +294,7 @@ static int run_plans(const bench_options *o) {
   }
   if (o->text) plan_text(&j, o->text, &worst);
   for (int i = 0; i < CASES && !o->text; i++)
-    if (cases[i].gpu == o->gpu && first_of_its_op(i)) plan_text(&j, cases[i].text, &worst);
+    if (is_asked_for(o, i) && first_of_its_op(i)) plan_text(&j, cases[i].text, &worst);
   if (!o->json)
     printf("%-36s %9.1f %9.1f %9.1f\n", "at most", worst.open * 1e3, worst.compiled * 1e3, worst.kept * 1e3);
   return j.failed ? 1 : 0;
@@ -312,6 +316,10 @@ static int check_options(const bench_options *o) {
   }
   if (o->op && strcmp(o->op, "overhead") && !case_find_op(o->op))
     return refuse("op", o->op, strcat(case_list_ops(list, sizeof list - 12), ", overhead"));
+  if (o->op && o->text && case_find_op(o->op) != op.kind) {
+    fprintf(stderr, "ambi bench: --op %s: the --case is one of %s\n", o->op, ambi_op_get_info(op.kind)->name);
+    return 2;
+  }
   if (o->dtype && !case_find_dtype(o->dtype)) return refuse("dtype", o->dtype, "f32, bf16, f16, f64");
   if (o->pass && strcmp(o->pass, "forward") && strcmp(o->pass, "backward"))
     return refuse("pass", o->pass, "forward, backward");
@@ -374,6 +382,6 @@ int bench_main(int argc, char **argv) {
   o.gpu = strcmp(o.device, "cpu") != 0 && strcmp(o.device, "ref") != 0;
   if (!o.list) return o.plans ? run_plans(&o) : run_bench(&o);
   for (int i = 0; i < CASES; i++)
-    if (cases[i].gpu == o.gpu) printf("%s\n", cases[i].text);
+    if (is_asked_for(&o, i)) printf("%s\n", cases[i].text);
   return 0;
 }

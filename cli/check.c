@@ -233,14 +233,7 @@ static void check_op(checker *ck, ambi_kind kind) {
 
 static void check_vectors(checker *ck) {
   vectors_result r = {0};
-  const char *dir = ck->vectors ? ck->vectors : vectors_default_dir();
-  if (!dir && !is_mine(ck, 0)) return;
-  if (!dir) {
-    printf("vectors: skipped: there is no ../shared/vectors; --vectors DIR says where they are\n");
-    ck->skipped++;
-    return;
-  }
-  vectors_check(&ck->targets[0], &ck->ref, dir, &(vectors_choice){ck->op, ck->jobs, ck->job, ck->verbose}, &r);
+  vectors_check(&ck->targets[0], &ck->ref, ck->vectors, &(vectors_choice){ck->op, ck->jobs, ck->job, ck->verbose}, &r);
   ck->passed += r.passed;
   ck->failed += r.failed;
   ck->skipped += r.skipped;
@@ -280,6 +273,10 @@ static int check_arguments(const checker *ck) {
     fprintf(stderr, "ambi check: --case: %s\n", err);
     return 2;
   }
+  if (ck->text && ck->op && case_find_op(ck->op) != op.kind) {
+    fprintf(stderr, "ambi check: --op %s: the --case is one of %s\n", ck->op, ambi_op_get_info(op.kind)->name);
+    return 2;
+  }
   int known = !ck->dtype;
   for (int m = 0; m < MIXES; m++) known |= has_mix(ck, m);
   if (!known) {
@@ -290,27 +287,27 @@ static int check_arguments(const checker *ck) {
     fprintf(stderr, "ambi check: --dtype has neither other dtypes (--quick) nor whole ranges (--exhaustive)\n");
     return 2;
   }
-  if (ck->elements < 0) {
-    fprintf(stderr, "ambi check: --elements %lld: so few cannot be\n", (long long)ck->elements);
-    return 2;
-  }
-  return 0;
+  const option_range rows[] = {{"elements", (double)ck->elements, 0, 0x1p56}, {"jobs", (double)ck->jobs, 0, 1024}};
+  if (options_in_range(rows, 2, err, sizeof err)) return 0;
+  fprintf(stderr, "ambi check: %s\n", err);
+  return 2;
 }
 
 static int run_checks(checker *ck) {
-  if (target_open("ref", NULL, 0, &ck->ref) || open_targets(ck)) {
+  ambi_op op = {0};
+  if (ck->text) case_parse(ck->text, AMBI_F32, &op, (char[8]){0}, 8); /* it could be: check_arguments */
+  if (target_open("ref", NULL, 0, &ck->ref) || open_targets(ck) ||
+      (ck->text && ambi_check(ck->ref.dev, &op) != AMBI_OK)) {
     snprintf(ck->trouble, sizeof ck->trouble, "%s", ambi_error());
     close_targets(ck);
     return 2;
   }
-  ambi_op op = {0};
-  if (ck->text) case_parse(ck->text, AMBI_F32, &op, (char[8]){0}, 8); /* it could be: check_arguments */
   for (int k = 1; k < AMBI_KINDS; k++) {
     const ambi_op_info *info = ambi_op_get_info((ambi_kind)k);
     if (!info || (ck->op && strcmp(ck->op, info->name)) || (ck->text && (int)op.kind != k)) continue;
     check_op(ck, (ambi_kind)k);
   }
-  if (ck->vectors || !(ck->text || ck->dtype)) check_vectors(ck);
+  if (ck->vectors) check_vectors(ck);
   close_targets(ck);
   return 0;
 }
@@ -334,7 +331,8 @@ int check_main(int argc, char **argv) {
       {"dtype", OPT_STRING, &ck.dtype, "T",
        "kernels alone, in f32, f16, bf16, f64, mixed (parameters f32) or any (each slot draws its own)"},
       {"exhaustive", OPT_FLAG, &ck.exhaustive, NULL, "all 2^32 arguments of each function"},
-      {"vectors", OPT_STRING, &ck.vectors, "DIR", "ops.json and ops.safetensors to agree with (../shared/vectors)"},
+      {"vectors", OPT_STRING, &ck.vectors, "DIR",
+       "also agree with the numbers of another program: DIR/ops.json, DIR/ops.safetensors"},
       {"model", OPT_STRING, &model, "DIR", "a whole model instead: DIR holds one, and expected.safetensors"},
       {"verbose", OPT_FLAG, &ck.verbose, NULL, "every check, every failure"},
       {0}};
@@ -351,6 +349,7 @@ int check_main(int argc, char **argv) {
   if (rc >= 0) return rc;
   if (model) return check_model(ck.device, model);
   rc = check_arguments(&ck);
+  ck.kernels |= ck.dtype != NULL;
   if (!rc) rc = share_work(&ck, part);
   if (rc) return rc;
   rc = ck.jobs > 1 && !part ? check_by_jobs(&ck, run_checks) : run_checks(&ck);
@@ -358,5 +357,7 @@ int check_main(int argc, char **argv) {
   printf("%lld passed, %lld failed", (long long)ck.passed, (long long)ck.failed);
   if (ck.skipped) printf(", %lld skipped", (long long)ck.skipped);
   printf("\n");
-  return ck.failed > 0;
+  if (part || ck.passed + ck.failed + ck.skipped) return ck.failed > 0;
+  fprintf(stderr, "ambi check: nothing was checked: there is no such case, or none so small\n");
+  return 2;
 }

@@ -18,10 +18,19 @@ static void print_upper(FILE *f, const char *s) {
   for (; *s; s++) fputc(toupper((unsigned char)*s), f);
 }
 
-/* AMBI_RMSNORM_X: slots are named after their op, except where the header shortens its name. */
+/* What slots are named after: their op, except where the header shortens its name. */
+static const char *slot_prefix(const char *op) {
+  static const char *const shorter[][2] = {
+      {"selective_scan", "scan"}, {"cross_entropy", "ce"}, {"linear_cross_entropy", "linear_ce"}};
+  for (size_t i = 0; i < sizeof shorter / sizeof *shorter; i++)
+    if (strcmp(op, shorter[i][0]) == 0) return shorter[i][1];
+  return op;
+}
+
+/* AMBI_RMSNORM_X */
 static void print_slot_constant(FILE *f, const ambi_op_info *op, int slot) {
   fprintf(f, "AMBI_");
-  print_upper(f, strcmp(op->name, "selective_scan") ? op->name : "scan");
+  print_upper(f, slot_prefix(op->name));
   fprintf(f, "_");
   print_upper(f, op->slot[slot].name);
 }
@@ -113,10 +122,10 @@ static void print_page(FILE *f, ambi_kind kind) {
   fprintf(
       f,
       "## Numerics\n\n"
-      "Storage is f32, f16, bf16 or f64, mixed freely between slots. Arithmetic and sums are in f64 when any floating\n"
-      "slot is f64, in f32 otherwise; stores round to nearest even and keep NaN. The same inputs give the same bits\n"
-      "for any number of threads. `ambi check --op %s` measures the error on this machine, `ambi info %s` names the\n"
-      "kernels and what they sum in.\n\n## In C\n\n",
+      "Storage is f32, f16, bf16 or f64, mixed freely between slots. Arithmetic is in f64 when any floating slot is\n"
+      "f64, in f32 otherwise; stores round to nearest even and keep NaN. The same inputs give the same bits for any\n"
+      "number of threads. `ambi check --op %s` measures the error on this machine, `ambi info %s` names the kernels\n"
+      "and what they sum in.\n\n## In C\n\n",
       op->name, op->name);
   print_snippet(f, op);
   fprintf(f, "[All ops](ops.md)\n");

@@ -79,7 +79,7 @@ static int evaluate(opened *o, const dataset *d, int64_t batch, int64_t length, 
 int eval_main(int argc, char **argv) {
   static const char *operand[MAX_FILES];
   const char *device = "cpu", *dtype = "f32", *tokens = NULL;
-  int64_t batch = 8, length = 256;
+  int64_t batch = 8, length = 256, threads = 0;
   char err[500];
   memset(operand, 0, sizeof operand);
   const option options[] = {
@@ -87,6 +87,7 @@ int eval_main(int argc, char **argv) {
       {"batch", OPT_INT, &batch, "N", "rows at once (8)"},
       {"tokenizer", OPT_STRING, &tokens, "FILE", "a tokenizer.json; otherwise the model's, or bytes"},
       {"device", OPT_STRING, &device, "NAME", "cpu or cuda:0 (cpu)"},
+      {"threads", OPT_INT, &threads, "N", "threads; 0: all cores"},
       {"dtype", OPT_STRING, &dtype, "T", "f32, bf16, f16 or f64 (f32)"},
       {0}};
   const command_line spec = {"ambi eval",
@@ -98,12 +99,13 @@ int eval_main(int argc, char **argv) {
   int rc = options_parse(&spec, argc, argv, operand);
   if (rc >= 0) return rc;
   if (!operand[0] || !operand[1]) return complain("a model's folder and a text are needed; see `ambi eval --help`"), 2;
-  if (batch < 1 || length < 1 || batch > 1 << 20 || length > 1 << 24)
-    return complain("--batch or --seq is out of range"), 2;
+  const option_range rows[] = {
+      {"batch", (double)batch, 1, 1 << 20}, {"seq", (double)length, 1, 1 << 24}, {"threads", (double)threads, 0, 1024}};
+  if (!options_in_range(rows, sizeof rows / sizeof *rows, err, sizeof err)) return complain(err), 2;
   if (model_dtype(dtype) == AMBI_NONE) return complain("--dtype: there are f32, bf16, f16 and f64"), 2;
   opened o;
   dataset d = {0};
-  const ambi_device_options notified = {.notify = notify_once};
+  const ambi_device_options notified = {.threads = (int32_t)threads, .notify = notify_once};
   if (!model_open(&o, operand[0], tokens, device, &notified, model_dtype(dtype), err, sizeof err)) return complain(err);
   int ok = 1;
   for (int i = 1; ok && operand[i]; i++) ok = dataset_add_path(&d, o.tokens, operand[i], err, sizeof err);

@@ -165,12 +165,13 @@ static int run(job *j, const char *const *prompt, uint64_t seed) {
 
 /* ---- options ---- */
 
-static int in_order(const job *j, int64_t seed, char *err, size_t n) {
+static int in_order(const job *j, int64_t seed, int64_t threads, char *err, size_t n) {
   const option_range rows[] = {{"tokens", (double)j->tokens, 1, 1 << 24},
                                {"temperature", j->choose.temperature, 0, 1000},
                                {"top-k", (double)j->choose.top_k, 0, 1e9},
                                {"top-p", j->choose.top_p, 1e-6, 1},
                                {"repetition-penalty", j->choose.repetition, 1e-3, 1e3},
+                               {"threads", (double)threads, 0, 1024},
                                {"seed", (double)seed, 0, 0x1p63}};
   return options_in_range(rows, sizeof rows / sizeof *rows, err, n);
 }
@@ -179,7 +180,7 @@ int generate_main(int argc, char **argv) {
   static job j;
   static const char *operand[MAX_PROMPTS + 1];
   const char *device = "cpu", *dtype = "f32", *tokens = NULL;
-  int64_t seed = (int64_t)time(NULL);
+  int64_t seed = (int64_t)time(NULL), threads = 0;
   j = (job){.tokens = 256, .choose = {0.8, 0, 0.95, 1}};
   memset(operand, 0, sizeof operand);
   const option options[] = {
@@ -194,6 +195,7 @@ int generate_main(int argc, char **argv) {
       {"no-prompt", OPT_FLAG, &j.quiet_prompt, NULL, "print only what was written"},
       {"tokenizer", OPT_STRING, &tokens, "FILE", "a tokenizer.json; otherwise the model's, or bytes"},
       {"device", OPT_STRING, &device, "NAME", "cpu or cuda:0 (cpu)"},
+      {"threads", OPT_INT, &threads, "N", "threads; 0: all cores"},
       {"dtype", OPT_STRING, &dtype, "T", "f32, bf16, f16 or f64 (f32)"},
       {0}};
   const command_line spec = {
@@ -209,8 +211,8 @@ int generate_main(int argc, char **argv) {
   if (!operand[0]) return complain("a model's folder is needed; see `ambi generate --help`"), 2;
   if (!operand[1]) operand[1] = "";
   if (model_dtype(dtype) == AMBI_NONE) return complain("--dtype: there are f32, bf16, f16 and f64"), 2;
-  if (!in_order(&j, seed, j.err, sizeof j.err)) return complain(j.err), 2;
-  const ambi_device_options notified = {.notify = notify_once};
+  if (!in_order(&j, seed, threads, j.err, sizeof j.err)) return complain(j.err), 2;
+  const ambi_device_options notified = {.threads = (int32_t)threads, .notify = notify_once};
   if (!model_open(&j.o, operand[0], tokens, device, &notified, model_dtype(dtype), j.err, sizeof j.err))
     return complain(j.err);
   int ok = run(&j, operand + 1, (uint64_t)seed);

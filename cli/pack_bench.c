@@ -369,6 +369,9 @@ int pack_bench(int argc, char **argv) {
   int rc = options_parse(&spec, argc, argv, &b.folder);
   if (rc >= 0) return rc;
   if (!b.folder) return options_help(&spec), 2;
+  char err[200];
+  const option_range rows[] = {{"seconds", b.seconds, 0, 1e6}, {"rows", (double)b.rows, 0, 1 << 20}};
+  if (!options_in_range(rows, 2, err, sizeof err)) return fprintf(stderr, "ambi pack: %s\n", err), 2;
   if (b.kernel && !pack_def_named(b.kernel)) return fprintf(stderr, "ambi pack: there is no kernel %s\n", b.kernel), 2;
   if (b.rows < 0 || b.rows > 8192) return fprintf(stderr, "ambi pack: --rows: 1 to 8192\n"), 2;
   ambi_device_options o = {.threads = 1, .max_isa = "avx2"};

@@ -142,6 +142,7 @@ static int train_command(int argc, char **argv) {
   int rc = options_parse(&spec, argc, argv, paths);
   if (rc < 0 && !*paths) rc = (fail("train", "text is needed: files or folders; see `ambi tokenizer train --help`"), 2);
   if (rc < 0) rc = check_vocabulary(vocabulary, end);
+  if (rc < 0 && least < 1) rc = (fail("train", "--least: once is the least"), 2);
   if (rc < 0) {
     char err[ERR] = "out of memory";
     job j = {.trainer = tokenizer_trainer_new(), .terminal = isatty(2)};
@@ -187,7 +188,7 @@ static void print_encoded(const tokenizer *t, const int32_t *ids, int64_t n, int
 }
 
 static int encode_command(int argc, char **argv) {
-  const char *operand[2] = {NULL, "-"}, *text = NULL;
+  const char *operand[2] = {NULL}, *text = NULL;
   int around = 0, tokens = 0, count = 0;
   const option options[] = {{"text", OPT_STRING, &text, "TEXT", "this text instead of a file"},
                             {"tokens", OPT_FLAG, &tokens, NULL, "a line for each token: its id and its text"},
@@ -202,11 +203,12 @@ static int encode_command(int argc, char **argv) {
                              2};
   int rc = options_parse(&spec, argc, argv, operand);
   if (rc >= 0) return rc;
+  if (text && operand[1]) return options_wrong(&spec, "--text is instead of a FILE: not both");
   tokenizer *t = open_named("encode", operand[0]);
   if (!t) return operand[0] ? 1 : 2;
   char err[ERR];
   size_t bytes = text ? strlen(text) : 0;
-  char *read = text ? NULL : read_text(operand[1], &bytes, err);
+  char *read = text ? NULL : read_text(operand[1] ? operand[1] : "-", &bytes, err);
   int32_t *ids = NULL;
   int64_t n = -1;
   if (!text && !read) {
@@ -254,7 +256,7 @@ static int decode(const tokenizer *t, const char *text, int skip) {
 }
 
 static int decode_command(int argc, char **argv) {
-  const char *operand[2] = {NULL, "-"}, *text = NULL;
+  const char *operand[2] = {NULL}, *text = NULL;
   int skip = 0;
   const option options[] = {{"ids", OPT_STRING, &text, "IDS", "these ids instead of a file: \"17 4 256\""},
                             {"plain", OPT_FLAG, &skip, NULL, "without special tokens"},
@@ -268,11 +270,12 @@ static int decode_command(int argc, char **argv) {
       2};
   int rc = options_parse(&spec, argc, argv, operand);
   if (rc >= 0) return rc;
+  if (text && operand[1]) return options_wrong(&spec, "--ids is instead of a FILE: not both");
   tokenizer *t = open_named("decode", operand[0]);
   if (!t) return operand[0] ? 1 : 2;
   char err[ERR];
   size_t bytes;
-  char *read = text ? NULL : read_text(operand[1], &bytes, err);
+  char *read = text ? NULL : read_text(operand[1] ? operand[1] : "-", &bytes, err);
   rc = text || read ? decode(t, text ? text : read, skip) : fail("decode", err);
   free(read);
   tokenizer_free(t);

@@ -17,6 +17,8 @@ static const struct {
 enum { SIZES = sizeof sizes / sizeof *sizes };
 
 /* Every `every`-th layer of a hybrid is attention. */
+enum { HYBRID_EVERY = 4 };
+
 static void mix(model_config *c, int64_t every) {
   for (int64_t i = 0; every > 0 && i < c->layers; i++) {
     if (i % every == every - 1) c->layer[i] = LAYER_ATTENTION;
@@ -34,7 +36,33 @@ static void apply(const train_arguments *a, model_config *c) {
   c->attention.mlp = or_else(a->mlp, c->attention.mlp);
   if (a->o.length > c->attention.positions) c->attention.positions = a->o.length;
   if (a->untied > 0) c->tied = 0;
-  mix(c, or_else(a->every, strcmp(a->model, "hybrid") == 0 ? 4 : 0));
+  mix(c, or_else(a->every, strcmp(a->model, "hybrid") == 0 ? HYBRID_EVERY : 0));
+}
+
+/* What was given for layers that the model has none of would be left aside without a word. */
+static int options_apply(const train_arguments *a, const model_config *c, char *err, size_t n) {
+  int64_t attention = 0;
+  for (int64_t i = 0; i < c->layers; i++) attention += c->layer[i] == LAYER_ATTENTION;
+  const struct {
+    const char *name;
+    int64_t given, layers;
+  } rows[] = {{"heads", a->heads, attention},
+              {"kv-heads", a->kv_heads, attention},
+              {"head-dim", a->head_dim, attention},
+              {"mlp", a->mlp, attention},
+              {"state", a->state, c->layers - attention}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    if (rows[i].given != NOT_GIVEN && !rows[i].layers)
+      return snprintf(err, n, "--%s: this model, %s, has no layer with it", rows[i].name, config_model_name(c)), 0;
+  if (strcmp(a->model, "hybrid") == 0 && config_is_plain(c))
+    return snprintf(err, n, "--model hybrid: %lld layers, every %lldth of them attention, are all alike",
+                    (long long)c->layers, (long long)or_else(a->every, HYBRID_EVERY)),
+           0;
+  if (attention && a->heads == NOT_GIVEN && c->attention.heads < 1)
+    return snprintf(err, n, "--width %lld has no room for a head of %lld: --head-dim or --heads", (long long)c->width,
+                    (long long)c->attention.head_dim),
+           0;
+  return 1;
 }
 
 int train_config(const train_arguments *a, const tokenizer *t, model_config *c, char *err, size_t n) {
@@ -51,7 +79,7 @@ int train_config(const train_arguments *a, const tokenizer *t, model_config *c, 
   c->bos = tokenizer_bos(t);
   c->eos = tokenizer_eos(t);
   apply(a, c);
-  return config_check(c, err, n);
+  return options_apply(a, c, err, n) && config_check(c, err, n);
 }
 
 /* ---- ranges ---- */
@@ -70,7 +98,7 @@ static int sizes_in_order(const train_arguments *a, char *err, size_t n) {
                                {"vocab", size_of(a->vocab), 1, 1 << 30},
                                {"attention-every", size_of(a->every), 1, CONFIG_MAX_LAYERS},
                                {"untied", (double)a->untied, 0, 1},
-                               {"threads", (double)a->threads, 0, 4096}};
+                               {"threads", (double)a->threads, 0, 1024}};
   return options_in_range(rows, sizeof rows / sizeof *rows, err, n);
 }
 

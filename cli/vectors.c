@@ -242,10 +242,3 @@ int vectors_check(const target *dev, const target *ref, const char *dir, const v
   json_free(doc);
   return file ? 0 : -1;
 }
-
-const char *vectors_default_dir(void) {
-  static const char dir[] = "../shared/vectors";
-  FILE *f = fopen("../shared/vectors/ops.json", "rb");
-  if (f) fclose(f);
-  return f ? dir : NULL;
-}

@@ -20,7 +20,4 @@ typedef struct {
 int vectors_check(const target *dev, const target *ref, const char *dir, const vectors_choice *choice,
                   vectors_result *r);
 
-/* The folder to use when none is given: ../shared/vectors if it is there, else NULL. */
-const char *vectors_default_dir(void);
-
 #endif

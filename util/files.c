@@ -57,6 +57,8 @@ static char *read_file(const char *path, int plain, size_t most, size_t *bytes, 
     why = "a folder, not a file";
   } else if (plain && !S_ISREG(st.st_mode)) {
     why = "not a file";
+  } else if (S_ISBLK(st.st_mode) || (S_ISCHR(st.st_mode) && !isatty(fd))) {
+    why = "a device, which may have no end, not a file";
   }
   char *data = *why ? NULL : read_all(f, most, bytes, &why);
   if (f) fclose(f);

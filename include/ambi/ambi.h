@@ -17,7 +17,8 @@
  *  - A plan is immutable: any threads may run it at once on different buffers. A stream belongs to one thread.
  *    Threads share a device: they may make plans, allocate and open streams on it at once.
  *  - After fork() a child goes on with what it has of cpu and ref, in one thread; of cuda it may use nothing.
- *  - Same inputs, same plan, same device: same bits, for any number of threads.
+ *  - Same inputs, same plan, same device: same bits, for any number of threads. (cuda: in buffers at multiples
+ *    of 16 bytes, as ambi_alloc gives them; products of others are computed another way.)
  *  - An output may not overlap an input, unless the op names the pair as in-place and both are the same view.
  *  - A tensor has at most 2^56 elements, axes of 0 counted as 1.
  *  - Every failure says why: ambi_error() (this thread, until its next failing call).
@@ -25,7 +26,8 @@
  *    is f64 (single numbers, such as a learning rate, aside), in f32 otherwise. Conversions round to nearest even
  *    and keep NaN.
  *
- * ambi does not: own tensors, build graphs, differentiate for you, print, exit, or keep global state.        */
+ * ambi does not: own tensors, build graphs, differentiate for you, print, or exit. Its state is in devices; a
+ * process shares the last error of a thread, and a handler that fork() calls once a cpu device was opened.   */
 /* Enums of slots and attributes read best as lines. */
 /* clang-format off */
 #ifndef AMBI_H
@@ -85,8 +87,8 @@ typedef struct {
 } ambi_tensor;
 
 typedef struct {
-  void *data;      /* pointer, CUdeviceptr or WGPUBuffer */
-  uint64_t offset; /* bytes                              */
+  void *data;      /* pointer or CUdeviceptr */
+  uint64_t offset; /* bytes                  */
 } ambi_buf;
 
 AMBI_API ambi_tensor ambi_dense(ambi_dtype t, int32_t ndim, const int64_t *shape); /* row-major        */
@@ -98,7 +100,7 @@ AMBI_API int64_t ambi_span(const ambi_tensor *t);
 
 /* ---- devices, memory, streams ---- */
 typedef struct {
-  void *native;          /* adopt a CUcontext or WGPUDevice; NULL: make one                          */
+  void *native;          /* cuda: adopt a CUcontext; NULL: make one                                  */
   int32_t threads;       /* CPU: 0 = all cores                                                       */
   const char *max_isa;   /* for tests. CPU: cap dispatch ("baseline", "avx2", "avx512", ..); CUDA: a text for
                             every plan ("special"), or few that serve all ("general")                 */
@@ -112,7 +114,7 @@ typedef struct {
   const char *isa;      /* "avx512"                                                                  */
   const char *features; /* what else was found, for `ambi info`                                      */
   int32_t threads;
-  uint64_t cache_bytes; /* the last-level cache: larger outputs are stored past it                   */
+  uint64_t cache_bytes; /* the last-level cache: outputs larger than half of it are stored past it   */
 } ambi_device_info;
 
 AMBI_API ambi_status ambi_device_open(const char *name, const ambi_device_options *o, ambi_device **out);
@@ -268,7 +270,7 @@ AMBI_API ambi_status ambi_plan_create(ambi_device *dev, const ambi_op *op, ambi_
 AMBI_API void ambi_plan_destroy(ambi_plan *p);
 AMBI_API ambi_status ambi_plan_get_info(const ambi_plan *p, ambi_plan_info *info);
 AMBI_API ambi_tensor ambi_plan_tensor(const ambi_plan *p, int slot); /* as described or inferred; zero: not used */
-AMBI_API const char *ambi_plan_source(const ambi_plan *p);          /* all its CUDA or WGSL text, or NULL      */
+AMBI_API const char *ambi_plan_source(const ambi_plan *p);          /* all its CUDA text, or NULL              */
 /* stream NULL: the device's own. slots: n buffers by slot number; those past n are absent. */
 AMBI_API ambi_status ambi_run(const ambi_plan *p, ambi_stream *s, const ambi_buf *slots, size_t n, ambi_buf workspace);
 

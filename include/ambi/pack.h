@@ -22,7 +22,8 @@
  *  - A module runs on the caller's stack: a thread with less than 640 KiB left is refused (AMBI_UNSUPPORTED).
  *  - Any threads may use one host, pack or kernel at once; a call belongs to one thread.
  *  - After fork() a child must use nothing of a host, nor destroy it: the thread that ends its calls is not there.
- *  - Needs Wasmtime's shared library (AMBI_WASMTIME names it) and libsodium (AMBI_SODIUM), loaded when a host is made.
+ *  - Needs Wasmtime's shared library (AMBI_WASMTIME names it) and libsodium (AMBI_SODIUM), loaded when a host is made;
+ *    keys need libsodium alone.
  *    Without them ambi_pack_host_create says so, and the rest of ambi works.
  *  - Functions of this header print nothing; ambi_error() says what went wrong. */
 #ifndef AMBI_PACK_H

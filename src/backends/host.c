@@ -6,6 +6,14 @@
 
 enum { ALIGNMENT = 256 };
 
+/* There is one device of its kind, and nothing to adopt. */
+ambi_status host_check_options(const ambi_device *dev, const char *which, const ambi_device_options *o) {
+  const char *kind = dev->be->name;
+  if (*which) return fail(AMBI_NO_DEVICE, "%s: there is one %s device, called %s", dev->name, kind, kind);
+  if (o->native) return fail(AMBI_INVALID, "ambi_device_open: %s has no native device to adopt", kind);
+  return AMBI_OK;
+}
+
 ambi_status host_alloc(ambi_device *dev, size_t bytes, ambi_buf *out) {
   if (bytes > SIZE_MAX - ALIGNMENT) return fail(AMBI_INVALID, "ambi_alloc: %zu bytes overflow", bytes);
   size_t rounded = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;

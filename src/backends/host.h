@@ -3,6 +3,7 @@
 #define AMBI_HOST_H
 #include "core/core.h"
 
+ambi_status host_check_options(const ambi_device *dev, const char *which, const ambi_device_options *o);
 ambi_status host_alloc(ambi_device *dev, size_t bytes, ambi_buf *out);
 void host_free(ambi_device *dev, ambi_buf b);
 ambi_status host_stream_open(ambi_stream *s, void *native);

@@ -1,4 +1,4 @@
-/* status.c -- the one piece of mutable state in the library: each thread's last error sentence. */
+/* status.c -- each thread's last error sentence, and names of things. */
 #include <stdarg.h>
 #include <stdio.h>
 

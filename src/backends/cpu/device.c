@@ -57,7 +57,7 @@ typedef struct {
 
 static ambi_status cpu_open(ambi_device *dev, const char *which, const ambi_device_options *o) {
   enum { MOST_THREADS = 1024 };
-  if (*which) return fail(AMBI_NO_DEVICE, "%s: there is one cpu device, called cpu", dev->name);
+  TRY(host_check_options(dev, which, o));
   if (o->threads < 0 || o->threads > MOST_THREADS)
     return fail(AMBI_INVALID, "threads: expected 0 to %d, got %d", MOST_THREADS, o->threads);
   isa chosen;

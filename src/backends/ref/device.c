@@ -1,5 +1,6 @@
 /* device.c -- the "ref" device: every op by its reference, on one thread, in f64. */
 #include <stdio.h>
+#include <string.h>
 
 #include "backends/convert.h"
 #include "backends/host.h"
@@ -86,9 +87,9 @@ at_index ref_index(const ref_call *c, int slot, int ndim, int64_t n) {
 
 /* ---- the backend ---- */
 static ambi_status ref_open(ambi_device *dev, const char *which, const ambi_device_options *o) {
-  (void)o;
-  if (*which) return fail(AMBI_NO_DEVICE, "%s: there is one ref device, called ref", dev->name);
-  return AMBI_OK;
+  TRY(host_check_options(dev, which, o));
+  if (!o->max_isa || !strcmp(o->max_isa, "c")) return AMBI_OK;
+  return fail(AMBI_INVALID, "ref: max_isa is \"c\" here, not %.40s", o->max_isa);
 }
 
 static void ref_close(ambi_device *dev) { (void)dev; }
