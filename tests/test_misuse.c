@@ -38,6 +38,9 @@ static const struct {
     {"cpu", {.max_isa = ""}, AMBI_INVALID, {"max_isa", "expected one of"}},
     {"cpu", {.max_isa = "avx9"}, AMBI_INVALID, {"max_isa", "avx9"}},
     {"cpu", {.max_isa = "AVX2"}, AMBI_INVALID, {"max_isa", "AVX2"}},
+    {"ref", {.max_isa = "avx2"}, AMBI_INVALID, {"max_isa", "avx2"}},
+    {"cpu", {.native = &cpu}, AMBI_INVALID, {"cpu", "native"}},
+    {"ref", {.native = &ref}, AMBI_INVALID, {"ref", "native"}},
 };
 
 static void test_devices(void) {
