@@ -299,8 +299,12 @@ static void test_no_compiler(void) {
   setenv("FAKENVRTC_VERSION", "12.4", 1);
   CHECK(compiles_of_a_plan(cache) == 1, "NVRTC 12.4 fills the folder");
   unsetenv("FAKENVRTC_VERSION");
+  CHECK(compiles_of_a_plan(cache) == 1 && each_file(NULL) == 2, "and 13.0 another file");
   setenv("AMBI_CUDA_LIBRARIES", LIBRARIES "/libraries-none", 1);
-  CHECK(compiles_of_a_plan(cache) == 0, "which serves without a compiler");
+  CHECK(compiles_of_a_plan(cache) == 0, "which serve without a compiler");
+  setenv("FAKECUDA_FAIL", "cuModuleLoadData:1:222:1", 1);
+  CHECK(compiles_of_a_plan(cache) == 0, "the older one too, where the driver does not know the newer");
+  unsetenv("FAKECUDA_FAIL");
   if (CHECK_OK(ambi_device_open("cuda", &(ambi_device_options){.cache_dir = "", .notify = count_compile}, &dev))) {
     compiles = 0;
     CHECK_STATUS(ambi_plan_create(dev, &op, &plan), AMBI_COMPILE_FAILED, "libnvrtc", "nvrtcVersion");

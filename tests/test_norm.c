@@ -1,5 +1,6 @@
 /* test_norm.c -- rows that hold one value: the rounding of their mean must not become a result. On every instruction
- * set; rows of a part of a tile, and of several. */
+ * set; rows of a part of a tile, and of several. And rows of zeros with an eps that f32 has not; `test_norm DEVICE`
+ * does that alone. */
 #include <stdlib.h>
 
 #include "test.h"
@@ -51,15 +52,59 @@ static void flat_rows(ambi_device *dev, const char *name) {
   free(y);
 }
 
-int main(void) {
+/* y = 0 and r = 1 / sqrt(eps) */
+static void zero_rows(ambi_device *dev, const char *name, ambi_kind kind) {
+  enum { COLS = 33 };
+  const int rms = kind == AMBI_RMSNORM, at_y = rms ? AMBI_RMSNORM_Y : AMBI_LAYERNORM_Y;
+  const int at_r = rms ? AMBI_RMSNORM_RSTD : AMBI_LAYERNORM_RSTD;
+  float x[ROWS * COLS] = {0}, y[ROWS * COLS], r[ROWS] = {0};
+  ambi_op op = {.kind = kind, .want = AMBI_BIT(at_r)};
+  ambi_plan *plan;
+  ambi_plan_info info;
+  ambi_stream *stream;
+  ambi_buf work = {0}, bufs[AMBI_SLOTS] = {0};
+  *(rms ? &op.u.rmsnorm.eps : &op.u.layernorm.eps) = 1e-46;
+  op.t[0] = ambi_dense(AMBI_F32, 2, (int64_t[]){ROWS, COLS});
+  if (!CHECK_OK(ambi_stream_create(dev, NULL, &stream)) || !CHECK_OK(ambi_plan_create(dev, &op, &plan)) ||
+      !CHECK_OK(ambi_alloc(dev, sizeof x, &bufs[0])) || !CHECK_OK(ambi_alloc(dev, sizeof y, &bufs[at_y])) ||
+      !CHECK_OK(ambi_alloc(dev, sizeof r, &bufs[at_r])))
+    return;
+  CHECK_OK(ambi_plan_get_info(plan, &info));
+  if (info.workspace) CHECK_OK(ambi_alloc(dev, info.workspace, &work));
+  CHECK_OK(ambi_upload(stream, bufs[0], x, sizeof x));
+  CHECK_OK(ambi_run(plan, stream, bufs, AMBI_SLOTS, work));
+  CHECK_OK(ambi_download(stream, y, bufs[at_y], sizeof y));
+  CHECK_OK(ambi_download(stream, r, bufs[at_r], sizeof r));
+  CHECK_OK(ambi_stream_wait(stream));
+  for (int i = 0; i < ROWS * COLS; i++) CHECK(y[i] == 0, "%s: y[%d] is %g", name, i, (double)y[i]);
+  for (int i = 0; i < ROWS; i++) CHECK(r[i] > 0.999e23f && r[i] < 1.001e23f, "%s: r[%d] is %g", name, i, (double)r[i]);
+  for (int s = 0; s < AMBI_SLOTS; s++) ambi_free(dev, bufs[s]);
+  ambi_free(dev, work);
+  ambi_plan_destroy(plan);
+  ambi_stream_destroy(stream);
+}
+
+static void test_zeros(ambi_device *dev, const char *name) {
+  zero_rows(dev, name, AMBI_RMSNORM);
+  zero_rows(dev, name, AMBI_LAYERNORM);
+}
+
+int main(int argc, char **argv) {
+  ambi_device *dev;
+  if (argc > 1) {
+    if (!CHECK_OK(ambi_device_open(argv[1], NULL, &dev))) return test_done();
+    test_zeros(dev, argv[1]);
+    ambi_device_close(dev);
+    return test_done();
+  }
   static const char *const isas[] = {NULL, "avx512", "avx2", "neon", "baseline"};
   for (int i = 0; i < 5; i++) {
     const ambi_device_options o = {.max_isa = isas[i], .threads = 1};
-    ambi_device *dev;
     ambi_device_info info;
     if (ambi_device_open("cpu", &o, &dev) != AMBI_OK) continue; /* not of this machine */
     ambi_device_get_info(dev, &info);
     flat_rows(dev, info.isa);
+    test_zeros(dev, info.isa);
     ambi_device_close(dev);
   }
   return test_done();

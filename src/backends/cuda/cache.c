@@ -91,14 +91,26 @@ static void make_key(const cuda_device *d, const sha256 *source, int arch, bool 
   sha256_end(&s, key);
 }
 
+/* Code that was kept for another driver */
+static bool is_stale(int error) { return error == 200 || error == 209 || error == 218 || error == 222; }
+
+/* Whether something of this driver's is kept by that name; *error: what loading it gave */
+static bool load_kept(const cuda_device *d, entry *e, const unsigned char *key, int *error) {
+  image code;
+  if (!disk_read(d->cache_dir, key, &code)) return false;
+  *error = d->api.cuModuleLoadData(&e->module.handle, code.bytes);
+  free(code.bytes);
+  return !is_stale(*error);
+}
+
 /* Without a compiler, what any version of it has made will do: for this GPU, or PTX for an older one. */
-static bool find_kept(const cuda_device *d, const entry *e, const sha256 *source, bool hopper, image *out) {
+static bool find_kept(const cuda_device *d, entry *e, const sha256 *source, bool hopper, int *error) {
   unsigned char key[32];
-  if (d->api.handle[LIB_COMPILER]) return disk_read(d->cache_dir, e->key, out);
+  if (d->api.handle[LIB_COMPILER]) return load_kept(d, e, e->key, error);
   for (int arch = d->arch; arch >= OLDEST_ARCH && (arch == d->arch || !hopper); arch--)
     for (int version = 14009; version >= 12000; version -= version % 1000 ? 1 : 991) { /* 14.9 to 14.0, 13.9 .. */
       make_key(d, source, arch, hopper, version, key);
-      if (disk_read(d->cache_dir, key, out)) return true;
+      if (load_kept(d, e, key, error)) return true;
     }
   return false;
 }
@@ -113,22 +125,15 @@ static ambi_status refused(const cuda_device *d, int error) {
   return api_check(&d->api, error, what);
 }
 
-/* Code that was kept for another driver: it is compiled again. */
-static bool is_stale(int error) { return error == 200 || error == 209 || error == 218 || error == 222; }
-
 static ambi_status load(cuda_device *d, entry *e, const sha256 *source, bool hopper) {
   image code;
-  if (find_kept(d, e, source, hopper, &code)) {
-    int error = d->api.cuModuleLoadData(&e->module.handle, code.bytes);
-    free(code.bytes);
-    if (error == 0) return AMBI_OK;
-    if (!is_stale(error)) return refused(d, error);
-  }
+  int error = 0;
+  if (find_kept(d, e, source, hopper, &error)) return error ? refused(d, error) : AMBI_OK;
   if (d->notify && d->api.handle[LIB_COMPILER])
     d->notify(d->notify_context, d->keeps ? "compiling kernels for this GPU; they are kept for the next time"
                                           : "compiling kernels for this GPU");
   TRY(compile_text(d, e->module.source, hopper, &code));
-  int error = d->api.cuModuleLoadData(&e->module.handle, code.bytes);
+  error = d->api.cuModuleLoadData(&e->module.handle, code.bytes);
   if (error == 0) disk_write(d->cache_dir, e->key, &code);
   free(code.bytes);
   return error ? refused(d, error) : AMBI_OK;

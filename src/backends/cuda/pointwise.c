@@ -51,7 +51,7 @@ static void plan_sum(cuda_plan *k, const grid *g, int i, int slot) {
 line_split cuda_lines(cuda_plan *k, const grid *g, uint32_t slots) {
   grid rows = *g;
   line_split split = {1, g->ndim ? g->shape[g->ndim - 1] : 1, 1};
-  int64_t stride[AMBI_SLOTS] = {0}, largest = 2;
+  int64_t stride[AMBI_SLOTS] = {0}, largest = 1;
   bool dense = g->ndim > 0, even = true;
   if (rows.ndim) rows.ndim--;
   for (int i = 0; i < rows.ndim; i++) split.outer *= rows.shape[i];

@@ -76,7 +76,7 @@ inline place place_at(const args &a, u32 above, u32 block, u32 blocks, i64 heads
   place w;
   w.batch = (at_row)(above / (u32)heads);
   w.head = (at_row)(above % (u32)heads);
-  w.group = w.head / (at_row)TOGETHER;
+  w.group = TOGETHER ? w.head / (at_row)TOGETHER : 0; /* q may have no heads */
   w.first = (at_row)(last_first ? blocks - 1 - block : block) * (at_row)each;
   w.valid = valid_keys(a, w.batch);
   return w;

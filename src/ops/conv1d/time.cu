@@ -242,7 +242,8 @@ template <bool ALIGNED, bool LAST> inline void load_inputs(const args &a, inputs
   if (HAS(X)) load_sequence<ALIGNED, LAST>(a, in.x, at.x + by * X_BYTES, t);
 }
 
-/* A segment of a line: sequence b, its chunks, which end at time `to`; a thread's place in the last of them */
+/* A segment of a line: sequence b, its chunks, which end at time `to`; a thread's place in the last of them. A line that
+ * is not even may end before its last segment: that has a chunk of nothing, so that what comes next is still asked for. */
 struct segment {
   i64 b;
   int chunks, to;
@@ -253,7 +254,8 @@ inline segment segment_of(const args &a, i64 d, i64 pair) {
   const i64 b = quotient(pair, SEGMENTS);
   const int chunk = 32 * VEC, from = (int)(pair - b * SEGMENTS) * (int)(STEPS * chunk);
   const int first = from - (ALIKE ? phase_of(a, b, d) : 0);
-  const int chunks = min((int)STEPS, (SIZE - first + chunk - 1) / chunk), to = first + chunks * chunk;
+  const int some = min((int)STEPS, (SIZE - first + chunk - 1) / chunk);
+  const int chunks = EVEN ? some : max(some, 1), to = first + chunks * chunk;
   segment s = {b, chunks, to, {0, AT(X) + OWN(X) * X_BYTES, AT(DY) + OWN(DY) * bytes_of(DTYPE(DY)),
                                AT(DX) + OWN(DX) * bytes_of(DTYPE(DX))}};
   s.last.move(to - chunk + (int)(threadIdx.x * (u32)VEC));

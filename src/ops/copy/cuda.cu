@@ -27,7 +27,7 @@ KERNEL(copy_forward, 256) {
     const place p = place_of(first + u * 256, OUTER, vectors);
     x[u] = VECTOR_AT(X, p), y[u] = VECTOR_AT(Y, p);
     count[u] = min(INNER - p.column, (i64)VEC);
-    whole[u] = VEC > 1 && count[u] == VEC && ((u64)x[u] | (u64)y[u]) % 16 == 0;
+    whole[u] = VEC * bytes == 16 && count[u] == VEC && ((u64)x[u] | (u64)y[u]) % 16 == 0;
     if (whole[u]) word[u] = __ldcs((const uint4 *)x[u]);
   }
 #pragma unroll

@@ -57,7 +57,7 @@ static ambi_status plan(cuda_plan *k) {
   cuda_fix(k, "MEAN_SLOT", MEAN);
   cuda_part(k, queue_cu);
   cuda_part(k, norm_cu);
-  cuda_real(k, "EPS", k->p->op.u.layernorm.eps);
+  cuda_wide(k, "EPS", k->p->op.u.layernorm.eps);
   if (backward)
     plan_backward(k, r);
   else

@@ -113,7 +113,8 @@ inline row_result read_row(const args &a, const real *row, i64 target, real *scr
   }
   row_result r;
   r.max = group_max(mine.max, scratch);
-  const real total = group_sum<ROW_THREADS>(mine.sum.total * m_exp(mine.max - r.max), scratch);
+  const real below = CLASSES == 0 ? (real)0 : mine.max - r.max; /* without classes both are -inf, and lse too */
+  const real total = group_sum<ROW_THREADS>(mine.sum.total * m_exp(below), scratch);
   const real log_sum = (real)log((double)total);
   r.over = 1 / total;
   r.lse = r.max + log_sum;

@@ -51,7 +51,7 @@ static ambi_status plan(cuda_plan *k) {
   cuda_fix(k, "MEAN_SLOT", 0);
   cuda_part(k, queue_cu);
   cuda_part(k, norm_cu);
-  cuda_real(k, "EPS", k->p->op.u.rmsnorm.eps);
+  cuda_wide(k, "EPS", k->p->op.u.rmsnorm.eps);
   cuda_real(k, "OFFSET", k->p->op.u.rmsnorm.offset);
   cuda_fix(k, "CAST", k->p->op.u.rmsnorm.cast);
   if (backward)
