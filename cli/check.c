@@ -4,6 +4,7 @@
  *   check_kernel.c  every kernel gives what the reference gives, in every layout, for every choice of gradients
  *   check_bits.c    .. with the same bits every time
  *   check_ulp.c     elementwise functions are right over their whole range, conversions to the last bit
+ *   check_cases.c   which cases: those of cases.def, one that is given, or random ones
  *   vectors.c       numbers from another program agree
  *   check_jobs.c    .. and all of it by several processes at a time: on a GPU, most of it is compiling            */
 #include "check.h"
@@ -24,18 +25,6 @@
 #include "commands.h"
 #include "options.h"
 #include "vectors.h"
-
-static const struct {
-  const char *text;
-  int is_long; /* for check_long_sums only */
-} cases[] = {
-#define CASE(text) {text, 0},
-#define LONG(text) {text, 1},
-#include "cases.def"
-#undef CASE
-#undef LONG
-};
-enum { CASES = sizeof cases / sizeof *cases };
 
 static const mix mixes[] = {{"f32", AMBI_F32, AMBI_F32, AMBI_NONE, 0},    {"f16", AMBI_F16, AMBI_F16, AMBI_NONE, 0},
                             {"bf16", AMBI_BF16, AMBI_BF16, AMBI_NONE, 0}, {"f64", AMBI_F64, AMBI_F64, AMBI_NONE, 0},
@@ -79,71 +68,10 @@ static void close_targets(checker *ck) {
   target_close(&ck->ref);
 }
 
-/* ---- cases ---- */
+/* ---- one op ---- */
 /* Cases large enough to be split between threads are there for that, and run in two dtypes. */
 enum { LARGE = 8000 };
 
-/* Whether a tensor of the case has more elements than that */
-static int has_over(const char *text, int64_t most) {
-  ambi_op op;
-  char err[8];
-  if (case_parse(text, AMBI_F32, &op, err, sizeof err)) return 0;
-  for (int s = 0; s < AMBI_MAX_PRIMALS; s++)
-    if (ambi_numel(&op.t[s]) > most) return 1;
-  return 0;
-}
-
-typedef struct {
-  char **text;
-  int count;
-} case_list;
-
-static void list_add(case_list *l, const char *text) {
-  char **more = realloc(l->text, (size_t)(l->count + 1) * sizeof *more), *copy = malloc(strlen(text) + 1);
-  if (!more || !copy) {
-    fprintf(stderr, "ambi check: no memory for the cases\n");
-    exit(2);
-  }
-  l->text = more;
-  l->text[l->count++] = strcpy(copy, text);
-}
-
-/* NAME=* stands for one case per value of that enum. */
-static void list_expand(case_list *l, const ambi_op_info *info, const char *text) {
-  char one[512], name[64] = "";
-  const char *star = strstr(text, "=*");
-  const ambi_attr_info *a = NULL;
-  if (star) {
-    const char *begin = star;
-    while (begin > text && begin[-1] != ' ') begin--;
-    snprintf(name, sizeof name, "%.*s", (int)(star - begin), begin);
-  }
-  for (int i = 0; i < info->attrs && star; i++)
-    if (!strcmp(info->attr[i].name, name) && info->attr[i].type == AMBI_ATTR_ENUM) a = &info->attr[i];
-  if (!a) list_add(l, text);
-  for (int i = 0; a && a->names[i]; i++) {
-    snprintf(one, sizeof one, "%.*s=%s%s", (int)(star - text), text, a->names[i], star + 2);
-    list_add(l, one);
-  }
-}
-
-static case_list list_cases(const checker *ck, const ambi_op_info *info, int is_long) {
-  case_list l = {0};
-  size_t n = strlen(info->name);
-  if (ck->text && !is_long) list_add(&l, ck->text);
-  for (int i = 0; i < CASES && !ck->text; i++)
-    if (cases[i].is_long == is_long && !strncmp(cases[i].text, info->name, n) && cases[i].text[n] == ' ' &&
-        !(ck->elements && has_over(cases[i].text, ck->elements)))
-      list_expand(&l, info, cases[i].text);
-  return l;
-}
-
-static void list_free(case_list *l) {
-  for (int i = 0; i < l->count; i++) free(l->text[i]);
-  free(l->text);
-}
-
-/* ---- one op ---- */
 /* Every gradient must have been seen to be non-zero somewhere: one that is dropped and never needed would agree. */
 static void check_coverage(group *g, const ambi_op_info *info, uint32_t proven) {
   for (int s = 0; s < info->slots; s++) {
@@ -185,7 +113,7 @@ static void check_mix(checker *ck, const ambi_op_info *info, const case_list *l,
   group g[2] = {group_begin(ck, info->name, mixes[m].name, "forward"),
                 group_begin(ck, info->name, mixes[m].name, "backward")};
   for (int i = 0; i < l->count; i++)
-    if (is_mine(ck, i + m) && (many || ck->text || !has_over(l->text[i], LARGE)))
+    if (is_mine(ck, i + m) && (many || ck->text || !case_has_over(l->text[i], LARGE)))
       check_kernels(g, l->text[i], &mixes[m], many);
   /* attention by tensor cores: other kernels */
   const int odd = m == F32_MIX || (m == BF16_MIX && (ck->text || !strcmp(info->name, "attention")));
@@ -211,8 +139,8 @@ static void check_cache(checker *ck, ambi_kind kind) {
 
 static void check_op(checker *ck, ambi_kind kind) {
   const ambi_op_info *info = ambi_op_get_info(kind);
-  case_list l = list_cases(ck, info, 0), longer = list_cases(ck, info, 1);
-  if (l.count == 0 && is_mine(ck, kind)) {
+  case_list l = check_cases(ck, info, 0), longer = check_cases(ck, info, 1);
+  if (l.count == 0 && !ck->random && is_mine(ck, kind)) {
     printf("FAIL  %s: cases.def has no case for it\n", info->name);
     ck->failed++;
   }
@@ -224,11 +152,11 @@ static void check_op(checker *ck, ambi_kind kind) {
     for (int i = 0; i < longer.count && has_mix(ck, F32_MIX); i++)
       if (is_mine(ck, i)) check_long_sums(&sums, longer.text[i], &mixes[F32_MIX]);
     group_end(&sums);
-    if (!ck->text && !ck->elements && !ck->dtype) check_elementwise(ck, kind);
-    if (!ck->text && !ck->quick && !ck->dtype) check_cache(ck, kind);
+    if (!ck->text && !ck->random && !ck->elements && !ck->dtype) check_elementwise(ck, kind);
+    if (!ck->text && !ck->random && !ck->quick && !ck->dtype) check_cache(ck, kind);
   }
-  list_free(&l);
-  list_free(&longer);
+  case_list_free(&l);
+  case_list_free(&longer);
 }
 
 static void check_vectors(checker *ck) {
@@ -273,6 +201,10 @@ static int check_arguments(const checker *ck) {
     fprintf(stderr, "ambi check: --case: %s\n", err);
     return 2;
   }
+  if (ck->text && ck->random) {
+    fprintf(stderr, "ambi check: --case is one case, --random are others: not both\n");
+    return 2;
+  }
   if (ck->text && ck->op && case_find_op(ck->op) != op.kind) {
     fprintf(stderr, "ambi check: --op %s: the --case is one of %s\n", ck->op, ambi_op_get_info(op.kind)->name);
     return 2;
@@ -287,8 +219,10 @@ static int check_arguments(const checker *ck) {
     fprintf(stderr, "ambi check: --dtype has neither other dtypes (--quick) nor whole ranges (--exhaustive)\n");
     return 2;
   }
-  const option_range rows[] = {{"elements", (double)ck->elements, 0, 0x1p56}, {"jobs", (double)ck->jobs, 0, 1024}};
-  if (options_in_range(rows, 2, err, sizeof err)) return 0;
+  const option_range rows[] = {{"elements", (double)ck->elements, 0, 0x1p56},
+                               {"jobs", (double)ck->jobs, 0, 1024},
+                               {"random", (double)ck->random, 0, 1e6}};
+  if (options_in_range(rows, sizeof rows / sizeof *rows, err, sizeof err)) return 0;
   fprintf(stderr, "ambi check: %s\n", err);
   return 2;
 }
@@ -320,7 +254,8 @@ int check_main(int argc, char **argv) {
   const option options[] = {
       {"op", OPT_STRING, &ck.op, "OP", "only that op"},
       {"case", OPT_STRING, &ck.text, "TEXT", "only this case, as \"rmsnorm x=7x33 w=33\""},
-      {"seed", OPT_INT, &ck.seed, "N", "of the random values (1)"},
+      {"random", OPT_INT, &ck.random, "N", "instead: N cases of each op with sizes by chance, kernels alone"},
+      {"seed", OPT_INT, &ck.seed, "N", "of the random values and sizes (1)"},
       {"isa", OPT_STRING, &ck.isa, "ISA", "cpu: only this instruction set; cuda: special or general"},
       {"jobs", OPT_INT, &ck.jobs, "N", "processes that share the work (cuda: one a core, at most 8; else 1)"},
       {"part", OPT_STRING, &part, "K/N", "only the Kth of N parts of the work, for other runs to do the rest"},
@@ -349,7 +284,7 @@ int check_main(int argc, char **argv) {
   if (rc >= 0) return rc;
   if (model) return check_model(ck.device, model);
   rc = check_arguments(&ck);
-  ck.kernels |= ck.dtype != NULL;
+  ck.kernels |= ck.dtype || ck.random;
   if (!rc) rc = share_work(&ck, part);
   if (rc) return rc;
   rc = ck.jobs > 1 && !part ? check_by_jobs(&ck, run_checks) : run_checks(&ck);

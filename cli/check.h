@@ -11,6 +11,7 @@ typedef struct {
   const char *device, *op, *text, *isa, *vectors;
   const char *dtype; /* of the mixes of check.c, the only one; NULL: all              */
   int64_t seed;
+  int64_t random;    /* cases of each op with sizes by chance, instead of the table; 0: none */
   int64_t elements;  /* the most that a case may have; 0: any                         */
   int64_t jobs, job; /* how many processes share the work, and which of them this is */
   char trouble[400]; /* why it could not begin                                       */
@@ -51,6 +52,18 @@ static inline int is_mine(const checker *ck, int64_t number) { return number % c
  * status. */
 int64_t check_default_jobs(const checker *ck);
 int check_by_jobs(checker *ck, int (*check)(checker *ck));
+
+/* ---- cases (check_cases.c) ---- */
+typedef struct {
+  char **text;
+  int count;
+} case_list;
+
+/* Those of that op; is_long: those for check_long_sums instead. To be freed. */
+case_list check_cases(const checker *ck, const ambi_op_info *info, int is_long);
+void case_list_free(case_list *l);
+/* Whether a tensor of the case has more elements than that */
+int case_has_over(const char *text, int64_t most);
 
 /* ---- the parts ---- */
 /* fd.c: the reference's gradients against finite differences of its own forward pass. `proven` collects the inputs

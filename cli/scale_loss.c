@@ -9,8 +9,11 @@
  *   dl = p (1 + 2 z lse) - (1 - a) [j = y] - a / C:
  *   M(dl) = (1 + 2 z |lse|) (p + M(p)) + 2 z p M(lse) + (1 - a) [j = y] + a / C,   M(dlogits) = M(dl) (slope +
  * M(slope)) (p and log s both come from a saved lse, or from the same sum.) dx, dw and db are sums of dlogits times w,
- * x and 1. Where x and w are bf16, dlogits may be rounded to bf16 in between: by 2^-8 |dlogits| = 2^16 u |dlogits|,
- * once, not as often as the growth that scale.c multiplies M by. */
+ * x and 1. A product adds up to 512 terms in order, each time rounding by u of what it has: nothing beside M where
+ * terms differ, but rows whose x is the same have the same p, and then all are rounded alike: dw may err by 512 u more.
+ * Where x and w are bf16, dlogits may be rounded to bf16 in between: by 2^-8 |dlogits| = 2^16 u |dlogits|,
+ * once, not as often as the growth that scale.c multiplies M by. A tiny dlogits of f32 is rounded to multiples of
+ * 2^-149 in up to four steps (e^t, / s, dloss / rows, their product): by 4 2^-150 = 2^-124 u. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +29,8 @@ typedef struct {
   int64_t rows, C, K;
   double a, z, cap, divisor;
   double halves;            /* 2^16 / growth where dlogits may be bf16, else 0 */
+  double tiny;              /* 2^-124 / growth where dlogits are computed on the way, else 0 */
+  double alike;             /* 1 + (rows that are added in order) / growth, for dw */
   double *r, *mr;           /* logits and M(r) of a row            */
   double *l, *ml, *mt, *md; /* of the row; md: M(dlogits), dloss 1 */
   double max, log_sum, S, M_max;
@@ -96,12 +101,13 @@ static void raise(const loss_terms *n, int slot, int64_t i, double m) {
 
 static void spread_gradient(const loss_terms *n, int64_t row, double g) {
   for (int64_t j = 0; j < n->C; j++) {
-    if (n->x < 0) raise(n, AMBI_GRAD(n->logits), row * n->C + j, g * n->md[j]);
+    const double m = g * n->md[j] + n->tiny;
+    if (n->x < 0) raise(n, AMBI_GRAD(n->logits), row * n->C + j, m);
     if (n->x < 0) continue;
-    raise(n, AMBI_GRAD(n->b), j, g * n->md[j]);
+    raise(n, AMBI_GRAD(n->b), j, m);
     for (int64_t k = 0; k < n->K; k++) {
-      raise(n, AMBI_GRAD(n->x), row * n->K + k, g * n->md[j] * fabs(n->t->in[n->w][j * n->K + k]));
-      raise(n, AMBI_GRAD(n->w), j * n->K + k, g * n->md[j] * fabs(n->t->in[n->x][row * n->K + k]));
+      raise(n, AMBI_GRAD(n->x), row * n->K + k, m * fabs(n->t->in[n->w][j * n->K + k]));
+      raise(n, AMBI_GRAD(n->w), j * n->K + k, n->alike * m * fabs(n->t->in[n->x][row * n->K + k]));
     }
   }
 }
@@ -167,7 +173,9 @@ void linear_cross_entropy_magnitudes(const target *ref, trial *t) {
   n.C = t->op.t[n.w].shape[0];
   n.K = t->op.t[n.w].shape[1];
   n.rows = ambi_numel(&t->op.t[n.target]);
-  if (t->op.t[n.x].dtype == AMBI_BF16 && t->op.t[n.w].dtype == AMBI_BF16)
-    n.halves = ldexp(1, 16) / (16 + 2 * log2((double)(t->n > 1 ? t->n : 1)));
+  const double growth = 16 + 2 * log2((double)(t->n > 1 ? t->n : 1)); /* as scale.c */
+  if (t->op.t[n.x].dtype == AMBI_BF16 && t->op.t[n.w].dtype == AMBI_BF16) n.halves = ldexp(1, 16) / growth;
+  n.tiny = ldexp(1, -124) / growth;
+  n.alike = 1 + fmin((double)n.rows, 512) / growth;
   if (n.C > 0) add_rows(&n);
 }
