@@ -53,6 +53,8 @@ inline void row_here() {}
 inline void row_asked() {}
 #endif
 
+#undef m_tanh /* math_half.cu's has enough digits for a result, but l is an exponent */
+
 /* l at a thread's chunk: from shared memory or from x */
 inline void get_l(const args &a, real (&l)[VEC], const line &x, const char *held, nth column) {
 #if HELD
