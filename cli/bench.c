@@ -323,8 +323,8 @@ static int check_options(const bench_options *o) {
   if (o->dtype && !case_find_dtype(o->dtype)) return refuse("dtype", o->dtype, "f32, bf16, f16, f64");
   if (o->pass && strcmp(o->pass, "forward") && strcmp(o->pass, "backward"))
     return refuse("pass", o->pass, "forward, backward");
-  if (o->threads < 0 || o->threads > 1024 || o->seconds < 0) {
-    fprintf(stderr, "ambi bench: --threads wants 0 to 1024, --seconds 0 or more\n");
+  if (o->threads < 0 || o->threads > OPTION_MOST_THREADS || o->seconds < 0) {
+    fprintf(stderr, "ambi bench: --threads wants 0 to %d, --seconds 0 or more\n", OPTION_MOST_THREADS);
     return 2;
   }
   return 0;

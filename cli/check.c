@@ -189,26 +189,31 @@ static int share_work(checker *ck, const char *part) {
   return 0;
 }
 
-/* 0, or 2 with a sentence on stderr. */
-static int check_arguments(const checker *ck) {
+/* Which cases: 0, or 2 with a sentence on stderr. */
+static int check_choice(const checker *ck) {
   char names[512], err[800];
   ambi_op op;
   if (ck->op && case_find_op(ck->op) == AMBI_OP_NONE) {
     fprintf(stderr, "ambi check: there is no op '%s': one of %s\n", ck->op, case_list_ops(names, sizeof names));
     return 2;
   }
-  if (ck->text && case_parse(ck->text, AMBI_F32, &op, err, sizeof err)) {
+  if (!ck->text) return 0;
+  if (case_parse(ck->text, AMBI_F32, &op, err, sizeof err)) {
     fprintf(stderr, "ambi check: --case: %s\n", err);
     return 2;
   }
-  if (ck->text && ck->random) {
+  if (ck->random) {
     fprintf(stderr, "ambi check: --case is one case, --random are others: not both\n");
     return 2;
   }
-  if (ck->text && ck->op && case_find_op(ck->op) != op.kind) {
-    fprintf(stderr, "ambi check: --op %s: the --case is one of %s\n", ck->op, ambi_op_get_info(op.kind)->name);
-    return 2;
-  }
+  if (!ck->op || case_find_op(ck->op) == op.kind) return 0;
+  fprintf(stderr, "ambi check: --op %s: the --case is one of %s\n", ck->op, ambi_op_get_info(op.kind)->name);
+  return 2;
+}
+
+/* The other arguments, likewise */
+static int check_arguments(const checker *ck) {
+  char err[200];
   int known = !ck->dtype;
   for (int m = 0; m < MIXES; m++) known |= has_mix(ck, m);
   if (!known) {
@@ -229,7 +234,7 @@ static int check_arguments(const checker *ck) {
 
 static int run_checks(checker *ck) {
   ambi_op op = {0};
-  if (ck->text) case_parse(ck->text, AMBI_F32, &op, (char[8]){0}, 8); /* it could be: check_arguments */
+  if (ck->text) case_parse(ck->text, AMBI_F32, &op, (char[8]){0}, 8); /* it could be: check_choice */
   if (target_open("ref", NULL, 0, &ck->ref) || open_targets(ck) ||
       (ck->text && ambi_check(ck->ref.dev, &op) != AMBI_OK)) {
     snprintf(ck->trouble, sizeof ck->trouble, "%s", ambi_error());
@@ -283,7 +288,8 @@ int check_main(int argc, char **argv) {
   int rc = options_parse(&spec, argc, argv, &ck.device);
   if (rc >= 0) return rc;
   if (model) return check_model(ck.device, model);
-  rc = check_arguments(&ck);
+  rc = check_choice(&ck);
+  if (!rc) rc = check_arguments(&ck);
   ck.kernels |= ck.dtype || ck.random;
   if (!rc) rc = share_work(&ck, part);
   if (rc) return rc;

@@ -99,8 +99,9 @@ int eval_main(int argc, char **argv) {
   int rc = options_parse(&spec, argc, argv, operand);
   if (rc >= 0) return rc;
   if (!operand[0] || !operand[1]) return complain("a model's folder and a text are needed; see `ambi eval --help`"), 2;
-  const option_range rows[] = {
-      {"batch", (double)batch, 1, 1 << 20}, {"seq", (double)length, 1, 1 << 24}, {"threads", (double)threads, 0, 1024}};
+  const option_range rows[] = {{"batch", (double)batch, 1, 1 << 20},
+                               {"seq", (double)length, 1, 1 << 24},
+                               {"threads", (double)threads, 0, OPTION_MOST_THREADS}};
   if (!options_in_range(rows, sizeof rows / sizeof *rows, err, sizeof err)) return complain(err), 2;
   if (model_dtype(dtype) == AMBI_NONE) return complain("--dtype: there are f32, bf16, f16 and f64"), 2;
   opened o;

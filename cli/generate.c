@@ -171,7 +171,7 @@ static int in_order(const job *j, int64_t seed, int64_t threads, char *err, size
                                {"top-k", (double)j->choose.top_k, 0, 1e9},
                                {"top-p", j->choose.top_p, 1e-6, 1},
                                {"repetition-penalty", j->choose.repetition, 1e-3, 1e3},
-                               {"threads", (double)threads, 0, 1024},
+                               {"threads", (double)threads, 0, OPTION_MOST_THREADS},
                                {"seed", (double)seed, 0, 0x1p63}};
   return options_in_range(rows, sizeof rows / sizeof *rows, err, n);
 }

@@ -248,7 +248,7 @@ int info_main(int argc, char **argv) {
   int rc = options_parse(&spec, argc, argv, &op_name);
   if (rc >= 0) return rc;
   char err[200];
-  if (!options_in_range(&(option_range){"threads", (double)threads, 0, 1024}, 1, err, sizeof err))
+  if (!options_in_range(&(option_range){"threads", (double)threads, 0, OPTION_MOST_THREADS}, 1, err, sizeof err))
     return fprintf(stderr, "ambi info: %s\n", err), 2;
   if (source ? json || names || op_name != NULL : dtype != NULL)
     return fprintf(stderr, "ambi info: --source takes --dtype and --isa, and nothing else does\n"), 2;

@@ -41,6 +41,8 @@ int options_parse(const command_line *c, int argc, char **argv, const char **ope
 /* Prints what is wrong with the arguments, and where help is; 2. */
 __attribute__((format(printf, 2, 3))) int options_wrong(const command_line *c, const char *format, ...);
 
+enum { OPTION_MOST_THREADS = 1024 }; /* that a device takes */
+
 /* A number that an option gave, and what it may be. */
 typedef struct {
   const char *name;

@@ -20,6 +20,10 @@
 #include "trial.h"
 #include "values.h"
 
+static double most_terms(const trial *t) { return (double)(t->n > 1 ? t->n : 1); }
+
+double trial_growth(const trial *t) { return 16 + 2 * log2(most_terms(t)) + t->steps; }
+
 double trial_tolerance(const trial *t, double ref, double terms, double mag, ambi_dtype dtype, double u) {
   int halves = dtype == AMBI_F16 || dtype == AMBI_BF16;
   double function = t->approximate && halves ? 2 * value_unit(dtype) * terms : 0;
@@ -259,10 +263,9 @@ void trial_magnitudes(const target *ref, trial *t) {
   for (int s = 0; s < AMBI_SLOTS; s++)
     if (t->ref[s]) t->mag[s] = values_new(numel(t, s));
   (magnitudes[t->op.kind] ? magnitudes[t->op.kind] : sum_of_products)(ref, t);
-  double n = (double)(t->n > 1 ? t->n : 1);
   t->approximate = t->op.kind == AMBI_UNARY || t->op.kind == AMBI_GATED;
-  t->growth = 16 + 2 * log2(n) + t->steps;
-  t->own = ldexp(6 * sqrt(n), -53);
+  t->growth = trial_growth(t);
+  t->own = ldexp(6 * sqrt(most_terms(t)), -53);
   if (t->op.kind == AMBI_LINEAR && t->op.u.linear.tf32)
     t->own += ldexp(2, -10); /* both factors may be cut to 10 bits */
 }

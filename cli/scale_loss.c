@@ -173,7 +173,7 @@ void linear_cross_entropy_magnitudes(const target *ref, trial *t) {
   n.C = t->op.t[n.w].shape[0];
   n.K = t->op.t[n.w].shape[1];
   n.rows = ambi_numel(&t->op.t[n.target]);
-  const double growth = 16 + 2 * log2((double)(t->n > 1 ? t->n : 1)); /* as scale.c */
+  const double growth = trial_growth(t);
   if (t->op.t[n.x].dtype == AMBI_BF16 && t->op.t[n.w].dtype == AMBI_BF16) n.halves = ldexp(1, 16) / growth;
   n.tiny = ldexp(1, -124) / growth;
   n.alike = 1 + fmin((double)n.rows, 512) / growth;

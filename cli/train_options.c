@@ -98,7 +98,7 @@ static int sizes_in_order(const train_arguments *a, char *err, size_t n) {
                                {"vocab", size_of(a->vocab), 1, 1 << 30},
                                {"attention-every", size_of(a->every), 1, CONFIG_MAX_LAYERS},
                                {"untied", (double)a->untied, 0, 1},
-                               {"threads", (double)a->threads, 0, 1024}};
+                               {"threads", (double)a->threads, 0, OPTION_MOST_THREADS}};
   return options_in_range(rows, sizeof rows / sizeof *rows, err, n);
 }
 

@@ -52,6 +52,8 @@ int trial_reference(const target *ref, const trial *t, ambi_pass pass, double *c
 
 /* scale.c: fills t->mag and t->steps. */
 void trial_magnitudes(const target *ref, trial *t);
+/* How often u a term may err; t->steps is known. */
+double trial_growth(const trial *t);
 /* scale_norm.c: its part for rmsnorm and layernorm. */
 void norm_magnitudes(const target *ref, trial *t);
 /* scale_softmax.c: for softmax. */

@@ -190,7 +190,7 @@ static int64_t tiles_in_part(const scan_recipe *r, int64_t warps, int64_t enough
   if (parts > MOST) parts = MOST;
   if (parts < 2) return tiles;
   const int64_t least = ceil_div(tiles, parts);
-  const int64_t whole = least > 64 ? 8 : 2; /* chunks of 64 steps; segments, of which a long part has 4, backward 8 */
+  const int64_t whole = least > 64 ? 8 : 2; /* chunks of 64 steps; 4 segments of a long part, backward's of 8 tiles */
   const int64_t each = ceil_div(least, whole) * whole;
   return each < LEAST ? LEAST : each;
 }
