@@ -2,7 +2,9 @@
 # NUL after each, for `ambi train` without arguments.
 file(GLOB_RECURSE files RELATIVE ${ROOT} ${ROOT}/include/*.h ${ROOT}/src/*.c ${ROOT}/src/*.h ${ROOT}/src/*.cu
      ${ROOT}/src/*.def ${ROOT}/util/*.[ch] ${ROOT}/models/*.[ch] ${ROOT}/cli/*.[ch] ${ROOT}/tests/*.[ch]
-     ${ROOT}/examples/*.[ch] ${ROOT}/docs/*.md ${ROOT}/*.md)
+     ${ROOT}/examples/*.[ch] ${ROOT}/docs/*.md ${ROOT}/bindings/*.md)
+file(GLOB top RELATIVE ${ROOT} ${ROOT}/*.md) # not below: a build folder may be there
+list(APPEND files ${top})
 list(SORT files)
 set(list)
 foreach(f ${files})
