@@ -1,9 +1,35 @@
 /* check_extremes.c -- NaN and infinities among the inputs, sums of very many terms, outputs larger than the cache. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "check.h"
 #include "values.h"
+
+/* A class at -inf leaves its share to the others, whose terms grow: *t with their magnitudes, where those are numbers.
+ */
+static trial with_new_terms(const target *ref, const trial *t) {
+  trial now = *t;
+  memset(now.mag, 0, sizeof now.mag);
+  trial_magnitudes(ref, &now);
+  for (int s = 0; s < AMBI_SLOTS; s++)
+    for (int64_t i = 0, n = now.mag[s] ? ambi_numel(&t->op.t[s % AMBI_MAX_PRIMALS]) : 0; i < n; i++)
+      if (!isfinite(now.mag[s][i])) now.mag[s][i] = t->mag[s][i];
+  return now;
+}
+
+static void try_targets(group *g, const trial *t, int slot, const char *label) {
+  checker *ck = g->ck;
+  for (int i = 0; i < ck->target_count; i++)
+    for (int pass = slot >= AMBI_MAX_PRIMALS; pass <= (t->differentiable != 0); pass++) {
+      probe p = {&g[pass], &ck->targets[i], t, (ambi_pass)pass};
+      exec e = prepare(&p, AS_GIVEN);
+      finish(&p, &e, label);
+      if (pass && t->op.kind == AMBI_ATTENTION) /* which has other kernels then */
+        try_saved(&p, AMBI_BIT(AMBI_ATTENTION_O) | AMBI_BIT(AMBI_ATTENTION_LSE), label);
+    }
+}
 
 /* ---- one odd value in an input spoils what the formula says it spoils, and nothing else ---- */
 static void try_value(group *g, trial *t, int slot, int64_t at, double value) {
@@ -15,14 +41,13 @@ static void try_value(group *g, trial *t, int slot, int64_t at, double value) {
            slot_name(&t->op, slot, name, sizeof name));
   ambi_status s = trial_solve(&ck->ref, t, err, sizeof err);
   if (s != AMBI_OK) group_fail(g, t->text, "reference", "[%s] %s: %s", label, ambi_status_name(s), err);
-  for (int i = 0; s == AMBI_OK && i < ck->target_count; i++)
-    for (int pass = slot >= AMBI_MAX_PRIMALS; pass <= (t->differentiable != 0); pass++) {
-      probe p = {&g[pass], &ck->targets[i], t, (ambi_pass)pass};
-      exec e = prepare(&p, AS_GIVEN);
-      finish(&p, &e, label);
-      if (pass && t->op.kind == AMBI_ATTENTION) /* which has other kernels then */
-        try_saved(&p, AMBI_BIT(AMBI_ATTENTION_O) | AMBI_BIT(AMBI_ATTENTION_LSE), label);
-    }
+  if (s == AMBI_OK && value == -INFINITY) {
+    trial now = with_new_terms(&ck->ref, t);
+    try_targets(g, &now, slot, label);
+    for (int i = 0; i < AMBI_SLOTS; i++) free(now.mag[i]);
+  } else if (s == AMBI_OK) {
+    try_targets(g, t, slot, label);
+  }
   t->in[slot][at] = kept;
 }
 

@@ -71,7 +71,7 @@ static void row_terms(loss_terms *n) {
   n->log_sum = log(sum);
   for (int64_t j = 0; j < n->C; j++) {
     n->mt[j] = n->max - n->l[j] + n->ml[j] + n->M_max;
-    n->S += exp(n->l[j] - n->max) / sum * n->mt[j];
+    n->S += trial_part(exp(n->l[j] - n->max) / sum, n->mt[j]);
   }
 }
 
@@ -80,14 +80,15 @@ static double error_of_lse(const loss_terms *n) { return fabs(n->max) + n->M_max
 static double error_of_loss(const loss_terms *n, int64_t y) {
   double lse = n->max + n->log_sum, mean = 0;
   for (int64_t j = 0; j < n->C; j++) mean += n->mt[j] / (double)n->C;
-  return (1 - n->a) * n->mt[y] + n->a * mean + n->log_sum + n->S + n->z * (2 * fabs(lse) * error_of_lse(n) + lse * lse);
+  return (1 - n->a) * n->mt[y] + trial_part(n->a, mean) + n->log_sum + n->S +
+         n->z * (2 * fabs(lse) * error_of_lse(n) + lse * lse);
 }
 
 /* M(dlogits) for dloss = 1 */
 static void gradient_terms(loss_terms *n, int64_t y) {
   double lse = n->max + n->log_sum, z = 1 + 2 * n->z * fabs(lse);
   for (int64_t j = 0; j < n->C; j++) {
-    double p = exp(n->l[j] - lse), mp = p * (1 + n->mt[j] + n->S + n->log_sum), slope = slope_at(n, j);
+    double p = exp(n->l[j] - lse), mp = trial_part(p, 1 + n->mt[j] + n->S + n->log_sum), slope = slope_at(n, j);
     double dl = z * (p + mp) + 2 * n->z * p * error_of_lse(n) + (j == y ? 1 - n->a : 0) + n->a / (double)n->C;
     n->md[j] = n->cap > 0 ? dl * (slope + 1 + 2 * slope * n->mr[j] / n->cap) : dl;
     n->md[j] += n->halves * slope * fabs(p * (1 + 2 * n->z * lse) - (j == y ? 1 - n->a : 0) - n->a / (double)n->C);

@@ -19,7 +19,7 @@ typedef struct {
 } softmax_row;
 
 static double error_of_l(const softmax_row *r, double l) { return r->scale == 1 ? 0 : fabs(l); }
-static double error_of_p(const softmax_row *r, int64_t k) { return r->p[k] * (1 + r->mt[k] + r->S); }
+static double error_of_p(const softmax_row *r, int64_t k) { return trial_part(r->p[k], 1 + r->mt[k] + r->S); }
 
 static void forward_row(softmax_row *r, int64_t at) {
   double max = -INFINITY, sum = 0;
@@ -30,7 +30,7 @@ static void forward_row(softmax_row *r, int64_t at) {
   for (int64_t k = 0; k < r->cols; k++) {
     r->p[k] /= sum;
     r->mt[k] = fabs(r->l[k] - max) + error_of_l(r, r->l[k]) + error_of_l(r, max);
-    r->S += r->p[k] * r->mt[k];
+    r->S += trial_part(r->p[k], r->mt[k]);
   }
   for (int64_t k = 0; k < r->cols; k++)
     r->t->mag[AMBI_SOFTMAX_Y][at + k] = r->t->op.u.softmax.log ? r->mt[k] + r->log_sum + r->S : error_of_p(r, k);

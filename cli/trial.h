@@ -54,6 +54,8 @@ int trial_reference(const target *ref, const trial *t, ambi_pass pass, double *c
 void trial_magnitudes(const target *ref, trial *t);
 /* How often u a term may err; t->steps is known. */
 double trial_growth(const trial *t);
+/* share * m, and 0 of an infinite m too: e^-inf is 0 in every precision. */
+static inline double trial_part(double share, double m) { return share > 0 ? share * m : 0; }
 /* scale_norm.c: its part for rmsnorm and layernorm. */
 void norm_magnitudes(const target *ref, trial *t);
 /* scale_softmax.c: for softmax. */
