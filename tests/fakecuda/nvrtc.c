@@ -9,7 +9,7 @@
  *   FAKENVRTC_FAIL=1        every compilation fails, with a log
  *   FAKENVRTC_MEET=N        the first N compilations wait for each other, and fail after a minute alone
  *   FAKECUDA_FAIL=NAME:N..  the Nth call of NAME fails, as in fake.h; CODE is an nvrtcResult
- *   FAKENVRTC_CXX=clang++   the compiler, g++ unless given
+ *   FAKENVRTC_CXX=clang++   the compiler, g++ unless given (which FAKECUDA_RACES needs)
  *   FAKECUDA_RACES=1        code tells of every access to memory (races.c); the version is another one, as kernels kept
  *                           on disk are kept for a version
  * Exported for tests: long fakenvrtc_live(void), how many programs are not yet destroyed. */
@@ -126,7 +126,8 @@ static void give_all(arguments *a, const char *const *list) {
 }
 
 /* A frame is touched page by page, so that none can jump over the page below a stack (fibers.c). A vector that is not
- * aligned is a fault, as on a GPU. */
+ * aligned is a fault, as on a GPU. A shared array of an inline function is each module's own; g++ would have it one of
+ * the process, of the size that the first module gave it. */
 static arguments compiler(void) {
   static const char *const flags[] = {"-std=c++17",
                                       "-fPIC",
@@ -139,9 +140,10 @@ static arguments compiler(void) {
                                       "-fsanitize=alignment",
                                       "-fsanitize-undefined-trap-on-error",
                                       NULL};
-  const char *cxx = getenv("FAKENVRTC_CXX");
+  const char *given = getenv("FAKENVRTC_CXX"), *cxx = given && *given ? given : "g++";
   arguments a = {.count = 0};
-  give(&a, cxx && *cxx ? cxx : "g++");
+  give(&a, cxx);
+  if (!strstr(cxx, "clang")) give(&a, "-fno-gnu-unique"); /* which clang does not know, nor do */
   give_all(&a, flags);
   return a;
 }

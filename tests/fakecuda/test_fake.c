@@ -132,6 +132,9 @@ static const char faults[] =
     KERNEL("recurses") "volatile char room[1 << 17]; room[threadIdx.x] = 1; }\n"
     KERNEL("overruns") "DYNAMIC_SHARED(room); room[a.count] = 1; }\n";
 
+static const char shares[] = "__device__ inline int *mine() { __shared__ int s[BLOCK]; return s; }\n" KERNEL(
+    "fresh") "if (threadIdx.x == 0) *a.n = mine()[0], mine()[0] = 1; }\n";
+
 /* Kernels that race, and some that do not; s[i] is thread i's. */
 #define RACER(name) KERNEL(name) "__shared__ float s[BLOCK]; const int t = threadIdx.x; s[t] = a.x[t];\n"
 #define WITH(i)     "a.y[t] = s[t ^ " #i "]; }\n"
@@ -294,6 +297,21 @@ static void test_globals(void) {
   CHECK(cuModuleGetGlobal_v2(&p, &bytes, module, "nothing") == 500, "no such variable");
 }
 
+/* Shared memory of the same name, in an inline function, is each module's own. */
+static void test_modules(void) {
+  void *const before = module, *code = compile(shares, 0, ""), *both[2] = {NULL, NULL};
+  for (int i = 0; i < 2; i++) {
+    int n = 0;
+    CHECK(code && cuModuleLoadData(&both[i], code) == 0, "module %d loads", i);
+    module = both[i];
+    CHECK(launch("fresh", 1, 0) == 0, "module %d runs", i);
+    CHECK(cuMemcpyDtoHAsync_v2(&n, a.n, 4, stream) == 0 && n == -1, "module %d begins with another's %d", i, n);
+  }
+  CHECK(cuModuleUnload(both[0]) == 0 && cuModuleUnload(both[1]) == 0, "both go");
+  free(code);
+  module = before;
+}
+
 /* ---- refusing ---- */
 static void test_refusals(void) {
   void *f = kernel("saxpy"), *p[] = {&a}, *none = NULL;
@@ -403,7 +421,7 @@ int main(void) {
   for (int reverse = 0; reverse < 2; reverse++) {
     setenv("FAKECUDA_ORDER", reverse ? "reverse" : "", 1);
     open_all(kernels);
-    test_results(), test_graph(), test_events(), test_globals(), test_refusals(), test_provoked();
+    test_results(), test_graph(), test_events(), test_globals(), test_modules(), test_refusals(), test_provoked();
     close_all();
   }
   test_fault("wild", 0, 700, false), test_fault("past", 0, 700, false), test_fault("past", 0, 700, true);
