@@ -132,9 +132,6 @@ static const char faults[] =
     KERNEL("recurses") "volatile char room[1 << 17]; room[threadIdx.x] = 1; }\n"
     KERNEL("overruns") "DYNAMIC_SHARED(room); room[a.count] = 1; }\n";
 
-static const char shares[] = "__device__ inline int *mine() { __shared__ int s[BLOCK]; return s; }\n" KERNEL(
-    "fresh") "if (threadIdx.x == 0) *a.n = mine()[0], mine()[0] = 1; }\n";
-
 /* Kernels that race, and some that do not; s[i] is thread i's. */
 #define RACER(name) KERNEL(name) "__shared__ float s[BLOCK]; const int t = threadIdx.x; s[t] = a.x[t];\n"
 #define WITH(i)     "a.y[t] = s[t ^ " #i "]; }\n"
@@ -144,6 +141,9 @@ static const char shares[] = "__device__ inline int *mine() { __shared__ int s[B
 #define COPY    "__syncthreads(); emu_begun(EMU_COPIES, &s[t], 4); emu_batch(EMU_COPIES);"
 #define PRODUCT "__syncthreads(); emu_begun(EMU_PRODUCTS, &s[t ^ 1], 4); emu_batch(EMU_PRODUCTS);"
 /* clang-format off */
+static const char shares[] =
+    "__device__ inline int *mine() { __shared__ int s[BLOCK]; return s; }\n"
+    KERNEL("fresh") "if (threadIdx.x == 0) *a.n = mine()[0], mine()[0] = 1; }\n";
 static const char races[] =
     RACER("race_none") WITH(1)
     RACER("meet_all") "__syncthreads();" WITH(64)
