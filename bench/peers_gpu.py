@@ -1,10 +1,12 @@
-"""peers_gpu.py -- the peers of `ambi bench cuda`: torch's own kernels and torch.compile of the composed op, timed as
-ambi times itself. Each peer's calls are captured in a graph and replayed, inputs and results rotate over 1 GiB, and the
-median of the replays counts. What cannot be captured is timed by events. Backward is torch.autograd.grad alone, on
-a graph of autograd's that was built before. Everything runs on one side stream: autograd runs backward on the
-stream of the forward, and a capture may not meet any other."""
+"""peers_gpu.py -- the peers of `ambi bench cuda`: torch's own kernels, torch.compile of the composed op and, where they
+are installed, causal-conv1d's and mamba_ssm's kernels, timed as ambi times itself. Each peer's calls are captured in a
+graph and replayed, inputs and results rotate over 1 GiB, and the median of the replays counts. What cannot be captured
+is timed by events. Backward is torch.autograd.grad alone, on a graph of autograd's that was built before; a package's
+is its backward kernels alone. Everything runs on one side stream: autograd runs backward on the stream of the forward,
+and a capture may not meet any other."""
 import collections
 import gc
+import importlib
 import math
 import statistics
 import time
@@ -12,9 +14,10 @@ import warnings
 
 import torch
 
-from peers_torch import (adamw_composed, adamw_fused, conv1d, conv1d_taps, cross_entropy, cross_entropy_f32, embedding,
-                         gated, grad_norm, layernorm, linear, linear_cross_entropy, linear_cross_entropy_f32,
-                         make_inputs, op_call, parse_shape, rmsnorm, rope, sdpa, set_count, softmax, unary)
+from peers_torch import (Kernels, adamw_composed, adamw_fused, causal_conv1d, conv1d, conv1d_taps, cross_entropy,
+                         cross_entropy_f32, embedding, gated, grad_norm, kernels_call, layernorm, linear,
+                         linear_cross_entropy, linear_cross_entropy_f32, make_inputs, mamba_scan, op_call, parse_shape,
+                         rmsnorm, rope, sdpa, set_count, softmax, unary)
 
 SAMPLE_SECONDS = 10e-3  # of calls in one sample
 MAX_TURNS = 500
@@ -35,15 +38,25 @@ def both(f, compiled=None):
     return eager(f) + [Peer("compile", compiled or f, True)]
 
 
+def packaged(name, module, kernels):
+    """A package's peer, where its compiled module is: the rest of the package is not needed."""
+    try:
+        return [Peer(name, kernels(importlib.import_module(module)), False)]
+    except ImportError:
+        return []
+
+
 PEERS = {"rmsnorm": both(rmsnorm), "layernorm": both(layernorm), "gated": both(gated), "unary": both(unary),
          "softmax": both(softmax), "rope": both(rope), "cross_entropy": both(cross_entropy, cross_entropy_f32),
          "linear_cross_entropy": both(linear_cross_entropy, linear_cross_entropy_f32),
-         "conv1d": both(conv1d) + [Peer("compile, taps", conv1d_taps, True)],
+         "conv1d": both(conv1d) + [Peer("compile, taps", conv1d_taps, True)] +
+                   packaged("causal-conv1d", "causal_conv1d_cuda", causal_conv1d),
+         "selective_scan": packaged("mamba_ssm", "selective_scan_cuda", mamba_scan),
          "linear": eager(linear), "embedding": eager(embedding), "grad_norm": eager(grad_norm),
          "attention": [Peer("flash", sdpa("FLASH_ATTENTION"), False), Peer("cuDNN", sdpa("CUDNN_ATTENTION"), False)],
          "adamw": [Peer("fused", adamw_fused, False), Peer("compile", adamw_composed, True)]}
 ATTENTION_F32 = [Peer("efficient", sdpa("EFFICIENT_ATTENTION"), False)]  # the others take 16 bits only
-NO_PEER = {"selective_scan": "torch has no scan; step after step in PyTorch is no peer on a GPU",
+NO_PEER = {"selective_scan": "mamba_ssm is not installed; step after step in PyTorch is no peer on a GPU",
            "ssd": "torch has no such op"}
 NO_CAPTURE = (("embedding", "backward"),)  # its sort of the tokens waits for the GPU
 
@@ -63,7 +76,8 @@ def adamw_tensors(row):
 # ---- work ----------------------------------------------------------------------------------------------------
 
 def op_work(row, function, tensors, attributes, device):
-    calls = [op_call(row, function, tensors, attributes, device) for _ in range(set_count(tensors))]
+    make_call = kernels_call if isinstance(function, Kernels) else op_call
+    calls = [make_call(row, function, tensors, attributes, device) for _ in range(set_count(tensors))]
     return Work(calls, row["pass"] == "backward" or "grad" in attributes, 1, (row["op"], row["pass"]) not in NO_CAPTURE)
 
 
@@ -178,7 +192,7 @@ def peer_ms(row, peer, device, seconds):
 def time_row(row, device, seconds, late, notes):
     """{name: ms} of the peers that ran, and whether any did not; remarks go to the notes."""
     found, missing = {}, False
-    if row["op"] not in PEERS:
+    if not PEERS.get(row["op"]):
         notes["no peer: " + NO_PEER.get(row["op"], "no counterpart")].add(row["op"])
     for peer in peers_of(row):
         remark = ""
@@ -219,9 +233,9 @@ def figure(row, ms):
 def print_row(row, found, missing):
     best = min(found, key=found.get) if found else None
     rest = ", ".join(name + " " + number(ms) for name, ms in found.items() if name != best)
-    streams = " (" + row["kernel"].rpartition(", ")[2] + ")" if (row.get("kernel") or "").endswith("streams") else ""
+    together = ", together" if (row.get("kernel") or "").endswith(", together") else ""
     print("| {} | {} | {} | {}{} | {} | {} | {} | {} | {} |".format(
-        row["op"], row["pass"], row["dtype"], row["shape"], streams, figure(row, row["ms"]),
+        row["op"], row["pass"], row["dtype"], row["shape"], together, figure(row, row["ms"]),
         figure(row, found[best]) if best else "", best or "", rest,
         "{:.2f}{}".format(found[best] / row["ms"], " *" if missing else "") if best else ""), flush=True)
 

@@ -1,5 +1,6 @@
 """peers_torch.py -- what PyTorch does for each op of ambi's: functions of the slots' tensors t and the attributes a, by
-name, and the reading of the cases that `ambi bench` prints."""
+name; two packages' kernels for such tensors; and the reading of the cases that `ambi bench` prints."""
+import collections
 import contextlib
 import functools
 import math
@@ -13,6 +14,9 @@ MAX_SETS = 32
 ATTRIBUTES = ("softplus", "silu", "zoh", "a_log", "eps", "offset", "cast", "alpha", "beta", "theta", "dims")
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64,
           "i32": torch.int32, "i64": torch.int64}
+
+# Kernels that autograd does not see: forward(t, a) gives y and what backward(t, a, dy, ..) wants of it.
+Kernels = collections.namedtuple("Kernels", "forward backward")
 
 
 def parse_shape(text, default):
@@ -61,8 +65,6 @@ def make_inputs(tensors, device):
 
 
 def set_count(tensors):
-    if "delta" in tensors:
-        return 1  # the graph of a scan in plain torch is large, and its time is not the memory's
     one = sum(torch.empty((), dtype=DTYPES[dtype]).element_size() * math.prod(shape) for shape, dtype, _ in tensors.values())
     return max(1, min(MAX_SETS, ROTATE_BYTES // max(one, 1) + 1))
 
@@ -88,6 +90,16 @@ def op_call(row, function, tensors, attributes, device):
         x = wanted(t, tensors, attributes)
         return lambda: torch.autograd.grad(function(t, attributes), x)
     return lambda: function(t, attributes)
+
+
+def kernels_call(row, kernels, tensors, attributes, device):
+    """As op_call. Backward is given what one forward saved, and computes all gradients: they have no other way."""
+    t = make_inputs(tensors, device)
+    if row["pass"] == "forward":
+        return lambda: kernels.forward(t, attributes)
+    y, *saved = kernels.forward(t, attributes)
+    dy = torch.empty_like(y).uniform_(-1, 1, generator=random(device))
+    return lambda: kernels.backward(t, attributes, dy, *saved)
 
 
 # ---- ops ----------------------------------------------------------------------------------------------------
@@ -245,3 +257,47 @@ def adamw_composed(p, g, m, v, _):
         m.copy_(m * 0.9 + g * 0.1)
         v.copy_(v * 0.95 + g * g * 0.05)
         p.copy_(p * (1 - 1e-3 * 0.1) - 1e-3 / (1 - 0.9) * m / ((v / (1 - 0.95)).sqrt() + 1e-8))
+
+
+# ---- kernels of packages ------------------------------------------------------------------------------------
+
+def refuse(t, a, *names):
+    """Raises where a case has what the kernels lack, lest they time something else."""
+    for name in names:
+        if name in t or a.get(name, "false") not in ("false", "0"):
+            raise NotImplementedError("its kernels lack " + name)
+
+
+def causal_conv1d(module):
+    """causal-conv1d 1.7 by its compiled module, which checks dtypes, strides and widths itself. It adds up dw and db in
+    f32; its package then rounds them to the weights' dtype, and so is that timed here."""
+    def forward(t, a):
+        refuse(t, a, "x0", "x_last")
+        y = torch.empty_like(t["x"])
+        module.causal_conv1d_fwd(t["x"], t["w"], t.get("b"), None, None, y, None, is_true(a, "silu"))
+        return (y,)
+
+    def backward(t, a, dy):
+        x, w, b = t["x"], t["w"], t.get("b")
+        dx, dw = torch.empty_like(x), torch.zeros_like(w, dtype=torch.float32)
+        db = None if b is None else torch.zeros_like(b, dtype=torch.float32)
+        module.causal_conv1d_bwd(x, w, b, dy, None, None, None, dx, dw, db, None, is_true(a, "silu"))
+        return dx, dw.to(w.dtype), None if b is None else db.to(b.dtype)
+    return Kernels(forward, backward)
+
+
+def mamba_scan(module):
+    """mamba_ssm's selective scan by its compiled module; a, d and delta_bias are f32 there, b and c have groups."""
+    def inputs(t):
+        b, c = (x.unsqueeze(1) if x.dim() == 3 else x for x in (t["b"], t["c"]))
+        return t["u"], t["delta"], t["a"], b, c, t.get("d"), t.get("z"), t.get("delta_bias")
+
+    def forward(t, a):
+        """y, the states between chunks, and y before the gate (or y again, without one)."""
+        refuse(t, a, "h0", "h_last", "seq_idx", "zoh", "a_log")
+        ungated, states, *gated_too = module.fwd(*inputs(t), is_true(a, "softplus"))
+        return gated_too[0] if gated_too else ungated, states, ungated
+
+    def backward(t, a, dy, states, ungated):
+        return module.bwd(*inputs(t), dy, states, ungated if "z" in t else None, None, is_true(a, "softplus"), False)
+    return Kernels(forward, backward)

@@ -9,7 +9,7 @@
 #include "case.h"
 #include "values.h"
 
-enum { TILE = 65536, MIN_RUNS = 5, MAX_RUNS = 1000, MAX_SETS = 1 << 22, STREAMS = 4 };
+enum { TILE = 65536, MIN_RUNS = 5, MAX_RUNS = 1000, MAX_SETS = 1 << 22 };
 
 typedef struct {
   ambi_plan *plan;
@@ -19,9 +19,8 @@ typedef struct {
   uint64_t at[AMBI_SLOTS]; /* bytes from the start of a set                                      */
   uint64_t set_bytes;
   int sets, next;
-  int streams; /* that runs take turns with in a graph; 1: all on the target's own */
-  ambi_stream *stream[STREAMS];
-  ambi_event *event[STREAMS];
+  ambi_task *tasks; /* one a set, with its slots, where runs are given to the device together; or NULL */
+  ambi_buf *slots;
 } layout;
 
 static void give_up(bench_case *c, ambi_status s, const char *why) {
@@ -79,7 +78,6 @@ static int lay_out(bench_session *s, bench_case *c, layout *l) {
   }
   uint64_t sets = l->set_bytes ? s->rotate / l->set_bytes + 1 : 1;
   l->sets = (int)(sets < MAX_SETS ? sets : MAX_SETS);
-  if (l->sets > STREAMS) l->sets -= l->sets % STREAMS; /* a set is always on the same stream */
   uint64_t total = l->set_bytes * (uint64_t)l->sets + l->info.workspace + 256;
   if (total <= s->capacity) return 0;
   if (s->memory.data) ambi_free(s->target->dev, s->memory);
@@ -129,60 +127,47 @@ static int fill_slot(bench_session *s, bench_case *c, const layout *l, int slot)
 
 /* ---- time ---- */
 
-/* ---- several streams: runs are independent of each other, and small ones need not wait for each other ---- */
-
-static ambi_status open_streams(bench_session *s, const bench_case *c, layout *l) {
-  ambi_status status = AMBI_OK;
-  l->streams = 1;
-  if (!(c->flags & BENCH_STREAMS) || l->info.workspace || l->sets <= STREAMS) return AMBI_OK;
-  for (int i = 1; i < STREAMS && status == AMBI_OK; i++)
-    status = ambi_stream_create(s->target->dev, NULL, &l->stream[i]);
-  for (int i = 0; i < STREAMS && status == AMBI_OK; i++) status = ambi_event_create(s->target->dev, &l->event[i]);
-  if (status == AMBI_OK) l->streams = STREAMS;
-  return status;
+static void set_slots(const bench_session *s, const layout *l, int set, ambi_buf *slots) {
+  for (int i = 0; i < AMBI_SLOTS; i++)
+    if (used(l, i)) slots[i] = place(s, l->set_bytes * (uint64_t)set + l->at[l->home[i]]);
 }
 
-static void close_streams(layout *l) {
-  for (int i = 0; i < STREAMS; i++) {
-    if (l->event[i]) ambi_event_destroy(l->event[i]);
-    if (l->stream[i]) ambi_stream_destroy(l->stream[i]);
+/* ---- runs that are given to the device together: a task for each set ---- */
+static int make_tasks(bench_session *s, bench_case *c, layout *l) {
+  if (!(c->flags & BENCH_TOGETHER) || l->info.workspace) return 0;
+  l->tasks = calloc((size_t)l->sets, sizeof *l->tasks);
+  l->slots = calloc((size_t)l->sets * AMBI_SLOTS, sizeof *l->slots);
+  if (!l->tasks || !l->slots) return give_up(c, AMBI_NO_MEMORY, "no memory for tasks"), -1;
+  for (int i = 0; i < l->sets; i++) {
+    l->tasks[i] = (ambi_task){.plan = l->plan, .slots = l->slots + (size_t)i * AMBI_SLOTS, .n = AMBI_SLOTS};
+    set_slots(s, l, i, l->slots + (size_t)i * AMBI_SLOTS);
   }
+  return 0;
 }
 
-/* All streams begin after what the target's was given so far .. */
-static ambi_status fork_streams(bench_session *s, layout *l) {
-  ambi_status status = l->streams > 1 ? ambi_event_record(l->event[0], s->target->stream) : AMBI_OK;
-  for (int i = 1; i < l->streams && status == AMBI_OK; i++) status = ambi_stream_wait_event(l->stream[i], l->event[0]);
-  return status;
-}
-
-/* .. and it goes on after all of them. */
-static ambi_status join_streams(bench_session *s, layout *l) {
+static ambi_status start_together(bench_session *s, layout *l, int batch) {
   ambi_status status = AMBI_OK;
-  for (int i = 1; i < l->streams && status == AMBI_OK; i++) {
-    status = ambi_event_record(l->event[i], l->stream[i]);
-    if (status == AMBI_OK) status = ambi_stream_wait_event(s->target->stream, l->event[i]);
+  for (int done = 0, now; done < batch && status == AMBI_OK; done += now) {
+    const int left = batch - done, room = l->sets - l->next % l->sets;
+    now = left < room ? left : room; /* no set twice in a call */
+    status = ambi_run_all(l->tasks + l->next % l->sets, (size_t)now, s->target->stream);
+    l->next += now;
   }
   return status;
-}
-
-static ambi_stream *stream_of(const bench_session *s, const layout *l, int run) {
-  return run % l->streams ? l->stream[run % l->streams] : s->target->stream;
 }
 
 /* `batch` runs, each on the next set. */
 static ambi_status start_runs(bench_session *s, layout *l, int batch) {
+  if (l->tasks) return start_together(s, l, batch);
   ambi_buf workspace = place(s, l->set_bytes * (uint64_t)l->sets);
-  ambi_status status = fork_streams(s, l);
+  ambi_status status = AMBI_OK;
   ambi_buf slots[AMBI_SLOTS] = {{0}};
   for (int b = 0; b < batch && status == AMBI_OK; b++) {
-    uint64_t base = l->set_bytes * (uint64_t)(l->next++ % l->sets);
-    for (int i = 0; i < AMBI_SLOTS && (b == 0 || l->sets > 1); i++) {
-      if (used(l, i)) slots[i] = place(s, base + l->at[l->home[i]]);
-    }
-    status = ambi_run(l->plan, stream_of(s, l, b), slots, AMBI_SLOTS, workspace);
+    const int set = l->next++ % l->sets;
+    if (b == 0 || l->sets > 1) set_slots(s, l, set, slots);
+    status = ambi_run(l->plan, s->target->stream, slots, AMBI_SLOTS, workspace);
   }
-  return status == AMBI_OK ? join_streams(s, l) : status;
+  return status;
 }
 
 /* The same as a graph, where the device has them: what is timed then is the device alone, not the calls. */
@@ -225,7 +210,6 @@ static void measure(bench_session *s, bench_case *c, layout *l) {
   if (warm < 0) return;
   int batch = warm < least ? (int)ceil(least / fmax(warm, 1e-8)) : 1, many = (int)ceil(fmin(5e-3 / warm, 500));
   int turns = many > l->sets ? many : l->sets < 64 ? l->sets : 64;
-  turns += l->streams - 1 - (turns - 1) % l->streams; /* the next batch begins on the first stream again */
   ambi_graph *graph = record_runs(s, c, l, turns);
   if (c->status != AMBI_OK) return;
   if (graph) batch = turns;
@@ -251,12 +235,9 @@ void bench_run(bench_session *s, bench_case *c) {
     for (int i = 0; i < AMBI_SLOTS && c->status == AMBI_OK; i++) {
       if (used(&l, i) && l.home[i] == i) fill_slot(s, c, &l, i);
     }
-    ambi_status opened = c->status == AMBI_OK ? open_streams(s, c, &l) : AMBI_OK;
-    if (opened != AMBI_OK) give_up(c, opened, ambi_error());
-    if (c->status == AMBI_OK) measure(s, c, &l);
-    if (l.streams > 1)
-      snprintf(c->kernel + strlen(c->kernel), sizeof c->kernel - strlen(c->kernel), ", %d streams", STREAMS);
-    close_streams(&l);
+    if (c->status == AMBI_OK && make_tasks(s, c, &l) == 0) measure(s, c, &l);
+    if (l.tasks) snprintf(c->kernel + strlen(c->kernel), sizeof c->kernel - strlen(c->kernel), ", together");
+    free(l.tasks), free(l.slots);
   }
   if (l.plan) ambi_plan_destroy(l.plan);
 }

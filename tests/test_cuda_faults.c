@@ -32,7 +32,7 @@ typedef struct {
   ambi_event *from, *to;
   ambi_graph *graph;
   ambi_plan *plan, *loss;
-  ambi_buf x, y, room;
+  ambi_buf x, y, z;
 } program;
 
 static ambi_status make(program *p) {
@@ -50,6 +50,7 @@ static ambi_status make(program *p) {
   STEP(ambi_event_create(p->dev, &p->to));
   STEP(ambi_alloc(p->dev, N * sizeof(float), &p->x));
   STEP(ambi_alloc(p->dev, N * sizeof(float), &p->y));
+  STEP(ambi_alloc(p->dev, N * sizeof(float), &p->z));
   STEP(ambi_plan_create(p->dev, &op, &p->plan));
   return ambi_plan_create(p->dev, &loss, &p->loss);
 }
@@ -70,6 +71,9 @@ static ambi_status use(const program *p, ambi_graph **graph) {
   STEP(ambi_event_elapsed(p->from, p->to, &ms));
   STEP(ambi_copy(p->side, p->x, p->y, sizeof v));
   STEP(ambi_stream_wait(p->side));
+  const ambi_buf others[] = {[AMBI_UNARY_X] = p->x, [AMBI_UNARY_Y] = p->z};
+  const ambi_task tasks[] = {{.plan = p->plan, .slots = slots, .n = 2}, {.plan = p->plan, .slots = others, .n = 2}};
+  STEP(ambi_run_all(tasks, 2, p->stream));
   STEP(ambi_record(p->stream));
   s = ambi_run(p->plan, p->stream, slots, AMBI_SLOTS, (ambi_buf){0});
   const ambi_status ended = ambi_recorded(p->stream, graph); /* in any case: a stream that records is of no use */
@@ -83,7 +87,7 @@ static ambi_status use(const program *p, ambi_graph **graph) {
 static void end(program *p) {
   ambi_graph_destroy(p->graph);
   ambi_plan_destroy(p->loss), ambi_plan_destroy(p->plan);
-  if (p->dev) ambi_free(p->dev, p->x), ambi_free(p->dev, p->y);
+  if (p->dev) ambi_free(p->dev, p->x), ambi_free(p->dev, p->y), ambi_free(p->dev, p->z);
   ambi_event_destroy(p->from), ambi_event_destroy(p->to);
   ambi_stream_destroy(p->side), ambi_stream_destroy(p->stream);
   if (p->dev) ambi_device_close(p->dev);

@@ -9,6 +9,7 @@
 
 #include "event_checks.h"
 #include "standins.h"
+#include "together_checks.h"
 
 enum { N = 1000 };
 static char cache[64] = "/tmp/ambi-cache-XXXXXX";
@@ -111,8 +112,10 @@ static void test_events(void) {
   double ms;
   if (!rig_open(&r, NULL, NULL) || !CHECK_OK(ambi_device_open("ref", NULL, &ref))) return rig_close(&r);
   check_events(r.dev, ref);
+  check_together(r.dev, ref);
   ambi_device_close(ref);
   CHECK(fakecuda_live("event") == 0, "%ld events are left", fakecuda_live("event"));
+  CHECK(fakecuda_live("stream") == 2, "%ld streams are left", fakecuda_live("stream")); /* the device's and the rig's */
   if (!CHECK_OK(ambi_event_create(r.dev, &e)) || !CHECK_OK(ambi_event_record(e, r.stream))) return rig_close(&r);
   fail_in("cuEventQuery:1:600");
   CHECK(ambi_event_query(e, &passed) == AMBI_OK && passed == 0, "an event that has not passed: %s", ambi_error());

@@ -1,5 +1,7 @@
-/* test_events.c -- events of the devices that every build has; `test_events cuda:0` for those of a GPU. */
+/* test_events.c -- events, and runs given together, on the devices that every build has; `test_events cuda:0`: on a
+ * GPU. */
 #include "event_checks.h"
+#include "together_checks.h"
 
 int main(int argc, char **argv) {
   static char *usual[] = {NULL, "cpu", "ref", NULL};
@@ -9,6 +11,7 @@ int main(int argc, char **argv) {
     ambi_device *dev = NULL;
     if (!CHECK_OK(ambi_device_open(*name, NULL, &dev))) continue;
     check_events(dev, other);
+    check_together(dev, other);
     ambi_device_close(dev);
   }
   ambi_device_close(other);

@@ -274,6 +274,18 @@ AMBI_API const char *ambi_plan_source(const ambi_plan *p);          /* all its C
 /* stream NULL: the device's own. slots: n buffers by slot number; those past n are absent. */
 AMBI_API ambi_status ambi_run(const ambi_plan *p, ambi_stream *s, const ambi_buf *slots, size_t n, ambi_buf workspace);
 
+/* Runs that need nothing of each other, such as an optimizer's over its tensors: in any order, and at once where the
+ * device can, as small ones fill it only together. Each comes after what s was given before, and what s is given next
+ * comes after all of them. They may share what they read; what one writes, or works in, is its own. If one is refused,
+ * none has run. The first call on a stream may make a few more to spread them over.                              */
+typedef struct {
+  const ambi_plan *plan;
+  const ambi_buf *slots; /* n of them, as for ambi_run */
+  size_t n;
+  ambi_buf workspace;
+} ambi_task;
+AMBI_API ambi_status ambi_run_all(const ambi_task *tasks, size_t count, ambi_stream *s);
+
 /* ---- graphs: what runs on a stream between record and recorded is kept instead of run, and replayed as one ----
  * Buffers are those of the recording, so what changes from step to step (a learning rate) lives in device memory.
  * AMBI_UNSUPPORTED on devices that have none.                                                                   */

@@ -94,6 +94,10 @@ int64_t grid_offset(const grid *g, int slot, int64_t index); /* element offset o
 /* ---- registry.c, plan.c, backend.c ---- */
 const op_def *find_op(ambi_kind kind);
 ambi_status make_problem(const ambi_op *op, problem *p);
+/* What ambi_run asks of its arguments; all: AMBI_SLOTS buffers, the absent ones zero */
+ambi_status check_run(const ambi_plan *plan, const ambi_stream *s, const ambi_buf *slots, size_t n, ambi_buf workspace,
+                      ambi_buf *all);
+void close_side_streams(ambi_stream *s); /* together.c */
 
 /* Events: what core/event.c leaves to a backend. A stream of NULL is the device's own. */
 typedef struct {
@@ -125,6 +129,7 @@ typedef struct backend {
   ambi_status (*replay)(const ambi_graph *g, ambi_stream *s);
   void (*forget)(ambi_graph *g);
   const event_calls *events; /* NULL: this build has none */
+  bool queues;               /* work given to two streams may be under way at once */
   bool (*has_kernel)(const ambi_device *dev, const problem *p);
   ambi_status (*plan)(ambi_device *dev, ambi_plan *plan); /* plan->p is set: choose, name, size    */
   void (*unplan)(ambi_plan *plan);
@@ -143,7 +148,8 @@ struct ambi_device {
 struct ambi_stream {
   ambi_device *dev;
   void *impl;
-  bool adopted; /* the caller's own */
+  bool adopted;              /* the caller's own                     */
+  struct side_streams *side; /* together.c's; NULL until it needs them */
 };
 struct ambi_graph {
   ambi_device *dev;

@@ -126,15 +126,21 @@ static bool writes_anything(const problem *p) {
   return false;
 }
 
-ambi_status ambi_run(const ambi_plan *plan, ambi_stream *stream, const ambi_buf *slots, size_t n, ambi_buf workspace) {
+ambi_status check_run(const ambi_plan *plan, const ambi_stream *stream, const ambi_buf *slots, size_t n,
+                      ambi_buf workspace, ambi_buf *all) {
   if (!plan || (!slots && n)) return fail(AMBI_INVALID, "ambi_run: %s is NULL", plan ? "slots" : "plan");
   const problem *p = &plan->p;
   if (stream && stream->dev != plan->dev)
     return fail(AMBI_INVALID, "%s: the stream belongs to another device than the plan", p->def->info.name);
-  ambi_buf all[AMBI_SLOTS] = {0};
+  memset(all, 0, AMBI_SLOTS * sizeof *all);
   if (n) memcpy(all, slots, (n < AMBI_SLOTS ? n : AMBI_SLOTS) * sizeof *slots);
   TRY(check_buffers(p, all));
   TRY(check_overlap(p, plan->dev->be->flat, all));
-  if (plan->workspace) TRY(check_workspace(plan, all, workspace));
-  return writes_anything(p) ? plan->dev->be->run(plan, stream, all, workspace) : AMBI_OK;
+  return plan->workspace ? check_workspace(plan, all, workspace) : AMBI_OK;
+}
+
+ambi_status ambi_run(const ambi_plan *plan, ambi_stream *stream, const ambi_buf *slots, size_t n, ambi_buf workspace) {
+  ambi_buf all[AMBI_SLOTS];
+  TRY(check_run(plan, stream, slots, n, workspace, all));
+  return writes_anything(&plan->p) ? plan->dev->be->run(plan, stream, all, workspace) : AMBI_OK;
 }
