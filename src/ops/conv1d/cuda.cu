@@ -8,23 +8,24 @@
 #define THREAD             ((i64)blockIdx.x * 256 + threadIdx.x)
 #define FOR_POINTS(i, n)   for (i64 i = THREAD, end = n; i < end; i += (i64)gridDim.x * 256)
 
-#ifdef m_gate_grad /* 16-bit results (math_half.cu): s = sigmoid(p), which is 0 below p = -87 */
-inline real half_s(real p) { return half_rcp(K(1.0) + half_pow2(p * K(-1.4426950408889634))); }
-inline real silu(real p) { return v_max(p, K(-1e30)) * half_s(p); }
-inline real silu_grad(real dy, real p) {
-  const real s = half_s(p);
-  return dy * (s + m_clamp(p, K(-1e30), K(1e30)) * (s - s * s));
-}
-enum { PLAIN = true };
-inline real plain_silu_grad(real dy, real p) { /* quicker, but NaN where p is infinite */
-  const real s = half_s(p);
-  return dy * (s + p * (s - s * s));
-}
-#else
+#if COMPUTE_F64
 inline real silu(real p) { return m_gate(v_max(p, K(-1e30)), m_logit(p)); }
 inline real silu_grad(real dy, real p) { return m_gate_grad(dy, p, m_logit(p)); }
 enum { PLAIN = false };
 inline real plain_silu_grad(real dy, real p) { return silu_grad(dy, p); }
+#else
+/* s = sigmoid(p) by the GPU's own 2^x and 1/x: 2^(-p log2(e)) is as uncertain as p, a sum, is; 0 below p = -87 */
+inline real sigmoid(real p) { return half_rcp(K(1.0) + half_pow2(p * K(-1.4426950408889634))); }
+inline real silu(real p) { return v_max(p, K(-1e30)) * sigmoid(p); }
+inline real silu_grad(real dy, real p) {
+  const real s = sigmoid(p);
+  return dy * (s + m_clamp(p, K(-1e30), K(1e30)) * (s - s * s));
+}
+enum { PLAIN = true };
+inline real plain_silu_grad(real dy, real p) { /* quicker, but NaN where p is infinite */
+  const real s = sigmoid(p);
+  return dy * (s + p * (s - s * s));
+}
 #endif
 
 /* ---- a point at a time ---- */
