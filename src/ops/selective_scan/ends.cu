@@ -164,12 +164,12 @@ KERNEL(scan_ends, THREADS_EACH, (OF_DH ? 384 : OWN > 1 ? 512 : 1024) / THREADS_E
     for (int i = 0; i < OWN * 4 && ENDS_WHOLE; i++) x.h[i / 4][i % 4] = h0[i / 4][i % 4];
   }
   load_rows(a, b, m.in);
-  load_tile(a, b, first, in);
-  for (i64 t = first; t < end; t += TILE) {
-    stage_ends(a, b, t, in, m);
-    __syncthreads();
+  for (i64 t = first - TILE; t < end; t += TILE) { /* at first the first tile is loaded, and no more */
     const i64 next = t + TILE;
+    if (t >= first) stage_ends(a, b, t, in, m);
+    __syncthreads();
     if (next < end) load_tile(a, b, next, in);
+    if (t < first) continue;
 #pragma unroll(OF_DH ? 1 : TILE / ENDS_STEPS)
     for (int i = 0; i < TILE; i += ENDS_STEPS) {
       run_ends(a, at, v, m, i, x);

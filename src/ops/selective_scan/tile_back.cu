@@ -84,14 +84,22 @@ inline void load(const args &a, const block_at &b, i64 t, bool whole, pieces &x)
   load_pieces(a, b, t, whole, x.dy), load_coefficients(a, b, t, whole, x.coefficients);
 }
 
+/* A loop over two pieces, each the first in its turn, compiles sooner than both side by side */
+enum { PIECES_AT_ONCE = EACH > 2 ? EACH : 1 };
+template <int S>
+inline void take_turns(slot_pieces<S> &x) {
+  for (int i = 1; i < EACH; i++) x.r[i - 1] = x.r[i];
+}
+
 /* The tile at step t, or only what states need of it */
-inline void stage_tile(const args &a, const block_at &b, i64 t, const pieces &x, bool states_only, tile &m) {
-#pragma unroll
+inline void stage_tile(const args &a, const block_at &b, i64 t, pieces &x, bool states_only, tile &m) {
+#pragma unroll(PIECES_AT_ONCE)
   for (int i = 0; i < EACH; i++) {
     const piece p = piece_of(i);
     float d[8], u[8], z[8], dy[8];
     float4 to[8];
-    get_piece(a, x.delta, i, d), get_piece(a, x.u, i, u), get_piece(a, x.z, i, z), get_piece(a, x.dy, i, dy);
+    get_piece(a, x.delta, 0, d), get_piece(a, x.u, 0, u), get_piece(a, x.z, 0, z), get_piece(a, x.dy, 0, dy);
+    take_turns(x.delta), take_turns(x.u), take_turns(x.z), take_turns(x.dy);
     find_steps(a, p, m.bias, d);
     for (int e = 0; e < 8; e++) to[e] = step_of(a, d[e], u[e], dy[e], z[e]);
     for (int e = 0; e < 8; e++) {
