@@ -84,9 +84,9 @@ inline void weigh_g(const args &a, const runs &r, const decays &m, const sums &c
   for (int e = 0; e < EACH; e++) {
     const int t = row_of(e), s = column_of(e);
     const bool in = sees(a, r, s, t);
-    const real lg = in ? between(m, s, t) * m.d[s] * g.v[e] : (real)0;
-    all.v[e] += lg;
-    g.v[e] = in ? lg * cb.v[e] : (real)0;
+    const real lg = between(m, s, t) * m.d[s] * g.v[e], passing = lg * cb.v[e];
+    all.v[e] += in ? lg : (real)0;
+    g.v[e] = in ? passing : (real)0;
   }
 }
 
@@ -162,9 +162,11 @@ inline void add_part(sums &sum, sums &part, tile with, real *room, int lo, int h
 
 /* <h, dh> of one tile: each warp's part */
 inline real warp_dot(tile h, tile dh) {
+  sums x, y;
   real sum = 0;
+  get_cells(x, h), get_cells(y, dh);
 #pragma unroll
-  for (int e = 0; e < EACH; e++) sum += cell(h, row_of(e), column_of(e)) * cell(dh, row_of(e), column_of(e));
+  for (int e = 0; e < EACH; e++) sum += x.v[e] * y.v[e];
   return warp_sum(sum);
 }
 
@@ -237,6 +239,7 @@ struct gifts {
 inline void load_gifts(const args &a, const place &w, gifts &g) {
   const int which = threadIdx.x / T, t = threadIdx.x % T;
   real sum = 0;
+#pragma unroll 1
   for (i64 tile = 0; which < 2 && tile < TILES_N; tile++) sum += GIVEN(tile, w.index, which)[t];
   if (which < 2) g.of[which][t] = sum;
 }
@@ -244,9 +247,14 @@ inline void load_gifts(const args &a, const place &w, gifts &g) {
 /* e_t: all that passes step t */
 inline real passed(const args &a, const place &w, const gifts &g, int t) {
   real e = PASSING(w.index)[t], to_steps = 0, to_dh = 0;
+#pragma unroll 1
   for (i64 tile = 0; tile < TILES_N; tile++) e += GIVEN_ALL(tile, w.index);
-  for (int i = t; i < w.count; i++) to_steps += g.of[0][i];
-  for (int j = 0; j < t; j++) to_dh += g.of[1][j];
+#pragma unroll 4
+  for (int i = 0; i < w.count; i++) { /* by h to t and later, by steps before t */
+    const real given = g.of[i < t][i];
+    to_steps = i < t ? to_steps : to_steps + given;
+    to_dh = i < t ? to_dh + given : to_dh;
+  }
   return e + to_steps + to_dh;
 }
 
@@ -274,8 +282,9 @@ inline void finish_steps(const args &a, const place &w, const runs &r, const rea
     term[SUM_D] = dy_x[t];
     term[SUM_BIAS] = dd;
   }
+#pragma unroll 1
   for (int i = 0; i < SUMS; i++) {
-    const real sum = group_sum<THREADS>(term[i], room);
+    const real sum = group_sum<THREADS>(i == SUM_A ? term[SUM_A] : i == SUM_D ? term[SUM_D] : term[SUM_BIAS], room);
     if (t == 0) ((real *)CHUNK_SUMS)[w.index * SUMS + i] = sum;
   }
 }
@@ -298,8 +307,9 @@ inline void find_du(const args &a, const place &w, i64 p, const runs &r, const d
 #pragma unroll
   for (int e = 0; e < EACH; e++) {
     const int t = row_of(e), s = column_of(e);
-    cb.v[e] = sees(a, r, s, t) ? between(m, s, t) * cb.v[e] : (real)0;
-    if (after && t >= r.last_start && t < w.count) du.v[e] = between(m, t, w.count - 1) * past.v[e];
+    const real weight = between(m, s, t) * cb.v[e], from_dh = between(m, t, w.count - 1) * past.v[e];
+    cb.v[e] = sees(a, r, s, t) ? weight : (real)0;
+    du.v[e] = after && t >= r.last_start && t < w.count ? from_dh : (real)0;
   }
   set_sums(c, cb);
   load_rows(a, b, DY, w, p, 0, 0, w.count);
@@ -323,11 +333,13 @@ KERNEL(ssd_backward, THREADS, 2) {
   for (i64 p = 0; p < WIDTH; p += T) {
     sums du;
     find_du(a, w, p, r, m, memory, du);
-    row_parts(room[0], [&](int e) { return du.v[e] * cell(x, row_of(e), column_of(e)); });
-    row_parts(room[1], [&](int e) { return cell(dy, row_of(e), column_of(e)) * cell(x, row_of(e), column_of(e)); });
+    sums of_x, of_dy;
+    get_cells(of_x, x), get_cells(of_dy, dy);
+    row_parts(room[0], [&](int e) { return du.v[e] * of_x.v[e]; });
+    row_parts(room[1], [&](int e) { return of_dy.v[e] * of_x.v[e]; });
 #pragma unroll
     for (int e = 0; e < EACH; e++) {
-      const real direct = skip * cell(dy, row_of(e), column_of(e));
+      const real direct = skip * of_dy.v[e];
       du.v[e] = STATES ? m.d[row_of(e)] * du.v[e] + direct : direct;
     }
     __syncthreads();
@@ -341,8 +353,9 @@ KERNEL(ssd_backward, THREADS, 2) {
 /* ---- sums over batch and time: a warp for each head ---- */
 KERNEL(ssd_heads, 32) {
   const i64 head = blockIdx.x;
-  const int slots[SUMS] = {DA, DD, DDELTA_BIAS};
+#pragma unroll 1
   for (int k = 0; k < SUMS; k++) {
+    const int s = k == SUM_A ? DA : k == SUM_D ? DD : DDELTA_BIAS;
     long_sum sum;
     sum.clear();
     const u32 chunks = (u32)CHUNKS, all = (u32)BATCHES * chunks;
@@ -350,6 +363,6 @@ KERNEL(ssd_heads, 32) {
       sum.add(((const real *)CHUNK_SUMS)[((i / chunks * HEADS + head) * CHUNKS + i % chunks) * SUMS + k]);
     real total = warp_sum(sum.total);
     if (k == SUM_A && A_LOG) total *= decay_of(a, head);
-    if (threadIdx.x == 0 && HAS(slots[k])) PUT(slots[k], head * H_STRIDE(slots[k]), total);
+    if (threadIdx.x == 0 && HAS(s)) PUT(s, head * H_STRIDE(s), total);
   }
 }

@@ -85,9 +85,10 @@ struct decays {
   real mid[OCTETS][OCTETS]; /* of whole octets between two                                    */
 };
 
-/* l_ts: abar_{s+1} .. abar_t, s <= t */
+/* l_ts: abar_{s+1} .. abar_t, s <= t. A choice, not a branch: many of these take long to compile */
 inline real between(const decays &m, int s, int t) {
-  return s / 8 == t / 8 ? m.octet[t][s % 8] : m.tail[s] * m.mid[s / 8][t / 8] * m.head[t];
+  const real near = m.octet[t][s % 8], far = m.tail[s] * m.mid[s / 8][t / 8] * m.head[t];
+  return s / 8 == t / 8 ? near : far;
 }
 
 inline real step_size(const args &a, const place &w, int t) {
@@ -264,7 +265,8 @@ inline void find_weights(const args &a, const place &w, i64 p, const runs &r, co
 #pragma unroll
   for (int e = 0; e < EACH; e++) {
     const int t = row_of(e), s = column_of(e);
-    cb.v[e] = sees(a, r, s, t) ? between(m, s, t) * cb.v[e] * m.d[s] : (real)0;
+    const real weight = between(m, s, t) * cb.v[e] * m.d[s];
+    cb.v[e] = sees(a, r, s, t) ? weight : (real)0;
   }
   set_sums(c, cb);
 }
@@ -285,11 +287,13 @@ KERNEL(ssd_forward, THREADS, 2) {
   tiles_arrive();
   if (STATES) add_product_where<false>(y, weights, x, [&](int s, int t) { return sees(a, r, s, t); });
   const real skip = number_of(a, D, w.head), *from = FROM(w.index);
+  sums of_x;
+  if (HAS(D)) get_cells(of_x, x);
 #pragma unroll
   for (int e = 0; e < EACH; e++) {
     const int t = row_of(e);
     if (STATES && t < r.first_end) y.v[e] += from[t] * past.v[e];
-    if (HAS(D)) y.v[e] += skip * cell(x, t, column_of(e));
+    if (HAS(D)) y.v[e] += skip * of_x.v[e];
   }
   put_rows(a, Y, w, p, 0, y);
 }

@@ -28,6 +28,14 @@ inline real cell(tile x, int row, int column) {
   const u32 both = load_shared(cell_at(x, row, column)), bits = column % 2 ? both >> 16 : both & 0xffff;
   return bf16_to_f32(bits);
 }
+/* The thread's own, at the places of its sums */
+inline void get_cells(sums &to, tile x) {
+#pragma unroll
+  for (int e = 0; e < EACH; e += 2) {
+    const u32 both = load_shared(cell_at(x, row_of(e), column_of(e)));
+    to.v[e] = bf16_to_f32(both & 0xffff), to.v[e + 1] = bf16_to_f32(both >> 16);
+  }
+}
 /* Neighbours of a row, from an even column on */
 inline void set_pair(tile x, int row, int column, real low, real high) {
   store_shared(cell_at(x, row, column), two_halves<TYPE>(low, high));
@@ -96,6 +104,10 @@ inline int row_of(int e) { return (int)threadIdx.x / 16 + e / SIDE * 16; }
 inline int column_of(int e) { return (int)threadIdx.x % 16 + e % SIDE * 16; }
 
 inline real cell(tile x, int row, int column) { return x[row * PITCH + column]; }
+inline void get_cells(sums &to, tile x) {
+#pragma unroll
+  for (int e = 0; e < EACH; e++) to.v[e] = cell(x, row_of(e), column_of(e));
+}
 inline void set_sums(tile x, const sums &c) {
 #pragma unroll
   for (int e = 0; e < EACH; e++) x[row_of(e) * PITCH + column_of(e)] = c.v[e];
@@ -153,11 +165,10 @@ inline tile tile_at(char *memory, int i) {
 template <bool FLIP_A, class IN>
 inline void add_product_where(sums &c, tile a, tile b, IN in) {
   bool odd = false;
+  sums cells;
+  get_cells(cells, b);
 #pragma unroll
-  for (int e = 0; e < EACH; e++) {
-    const real v = cell(b, row_of(e), column_of(e));
-    odd = odd || !(v - v == 0);
-  }
+  for (int e = 0; e < EACH; e++) odd = odd || !(cells.v[e] - cells.v[e] == 0);
   if (!__syncthreads_or(odd)) return add_product<FLIP_A, false>(c, a, b);
 #pragma unroll 1
   for (int k = 0; k < T; k++)
