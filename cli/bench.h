@@ -4,7 +4,13 @@
 #include "bench_limits.h"
 #include "exec.h"
 
-enum { BENCH_IN_PLACE = 1, BENCH_FIXED_DTYPE = 2, BENCH_FORWARD_ONLY = 4, BENCH_BACKWARD_ONLY = 8, BENCH_TOGETHER = 16 };
+enum {
+  BENCH_IN_PLACE = 1,
+  BENCH_FIXED_DTYPE = 2,
+  BENCH_FORWARD_ONLY = 4,
+  BENCH_BACKWARD_ONLY = 8,
+  BENCH_TOGETHER = 16
+};
 
 typedef struct {
   /* what to time */
