@@ -9,6 +9,7 @@ import gc
 import importlib
 import math
 import statistics
+import sys
 import time
 import warnings
 
@@ -42,7 +43,10 @@ def packaged(name, module, kernels):
     """A package's peer, where its compiled module is: the rest of the package is not needed."""
     try:
         return [Peer(name, kernels(importlib.import_module(module)), False)]
-    except ImportError:
+    except ModuleNotFoundError:
+        return []
+    except ImportError as e:  # it is there, and was built for another torch
+        print("peers: no {}: {}".format(name, e), file=sys.stderr)
         return []
 
 

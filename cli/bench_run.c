@@ -134,7 +134,7 @@ static void set_slots(const bench_session *s, const layout *l, int set, ambi_buf
 
 /* ---- runs that are given to the device together: a task for each set ---- */
 static int make_tasks(bench_session *s, bench_case *c, layout *l) {
-  if (!(c->flags & BENCH_TOGETHER) || l->info.workspace) return 0;
+  if (!(c->flags & BENCH_TOGETHER) || l->info.workspace || l->sets < 2) return 0;
   l->tasks = calloc((size_t)l->sets, sizeof *l->tasks);
   l->slots = calloc((size_t)l->sets * AMBI_SLOTS, sizeof *l->slots);
   if (!l->tasks || !l->slots) return give_up(c, AMBI_NO_MEMORY, "no memory for tasks"), -1;

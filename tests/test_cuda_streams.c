@@ -104,6 +104,22 @@ static void clear(const rig *r, ambi_buf b) {
 /* ---- events ---- */
 static void fail_in(const char *call) { setenv("FAKECUDA_FAIL", call, 1); }
 
+/* A call that fails in a recording leaves it as it was, and says why it failed. */
+static void check_together_fails(ambi_device *dev, const char *rule, const char *word) {
+  together t;
+  ambi_graph *graph = NULL;
+  if (together_open(&t, dev) && CHECK_OK(at_once(&t)) && CHECK_OK(ambi_record(t.stream))) {
+    fail_in(rule);
+    CHECK_STATUS(at_once(&t), AMBI_NO_MEMORY, word, "out of memory");
+    fail_in("");
+    CHECK_OK(at_once(&t));
+    if (CHECK_OK(ambi_recorded(t.stream, &graph))) CHECK_OK(ambi_replay(graph, t.stream));
+    CHECK_OK(ambi_stream_wait(t.stream));
+  }
+  ambi_graph_destroy(graph);
+  together_close(&t);
+}
+
 static void test_events(void) {
   rig r;
   ambi_device *ref = NULL;
@@ -113,6 +129,9 @@ static void test_events(void) {
   if (!rig_open(&r, NULL, NULL) || !CHECK_OK(ambi_device_open("ref", NULL, &ref))) return rig_close(&r);
   check_events(r.dev, ref);
   check_together(r.dev, ref);
+  check_together_fails(r.dev, "cuStreamWaitEvent:2:2:1", "wait for an event");
+  check_together_fails(r.dev, "cuEventRecord:1:2:1", "recording an event");
+  check_together_fails(r.dev, "cuLaunchKernel:3:2:1", "pointwise");
   ambi_device_close(ref);
   CHECK(fakecuda_live("event") == 0, "%ld events are left", fakecuda_live("event"));
   CHECK(fakecuda_live("stream") == 2, "%ld streams are left", fakecuda_live("stream")); /* the device's and the rig's */

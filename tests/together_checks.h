@@ -91,13 +91,13 @@ static void check_same(together *t, float *x, float *want, float *y) {
 /* What is refused, whichever task it is, leaves everything as it was. */
 static ambi_status without_a_buffer(together *t) {
   t->slots[TASKS - 1][AMBI_UNARY_Y].data = NULL;
-  CHECK_STATUS(at_once(t), AMBI_INVALID, "unary", "no buffer");
+  CHECK_STATUS(at_once(t), AMBI_INVALID, "ambi_run_all", "task 10", "unary", "no buffer");
   t->slots[TASKS - 1][AMBI_UNARY_Y].data = t->y.data;
   return AMBI_OK;
 }
 static ambi_status without_a_plan(together *t) {
   t->task[3].plan = NULL;
-  CHECK_STATUS(at_once(t), AMBI_INVALID, "plan", "NULL");
+  CHECK_STATUS(at_once(t), AMBI_INVALID, "ambi_run_all", "task 3", "plan", "NULL");
   t->task[3].plan = t->plan[3];
   CHECK_STATUS(ambi_run_all(t->task, TASKS, NULL), AMBI_INVALID, "ambi_run_all", "stream");
   CHECK_STATUS(ambi_run_all(NULL, 1, t->stream), AMBI_INVALID, "ambi_run_all", "tasks");
@@ -112,7 +112,7 @@ static void check_refused(together *t, float *x, float *want, float *y) {
 
 /* `other`: another device. */
 static void check_together(ambi_device *dev, ambi_device *other) {
-  together t;
+  together t = {.dev = dev};
   ambi_stream *strange = NULL;
   float *x = malloc(sizeof(rows)), *want = malloc(sizeof(rows)), *y = malloc(sizeof(rows));
   if (CHECK(x && want && y, "memory") && together_open(&t, dev)) {

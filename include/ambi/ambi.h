@@ -276,8 +276,9 @@ AMBI_API ambi_status ambi_run(const ambi_plan *p, ambi_stream *s, const ambi_buf
 
 /* Runs that need nothing of each other, such as an optimizer's over its tensors: in any order, and at once where the
  * device can, as small ones fill it only together. Each comes after what s was given before, and what s is given next
- * comes after all of them. They may share what they read; what one writes, or works in, is its own. If one is refused,
- * none has run. The first call on a stream may make a few more to spread them over.                              */
+ * comes after all of them. They may share what they read; what one writes, or works in, no other may touch (AdamW's
+ * step_out over a step that others read: in a run after them). If one is refused, none has run; after another failure
+ * some may have. The first call on a stream may make a few more to spread them over.                              */
 typedef struct {
   const ambi_plan *plan;
   const ambi_buf *slots; /* n of them, as for ambi_run */

@@ -4,7 +4,7 @@
 
 #include "core/core.h"
 
-static _Thread_local char message[512] = "no error";
+static _Thread_local char message[ERROR_BYTES] = "no error";
 
 const char *ambi_error(void) { return message; }
 uint32_t ambi_version(void) { return AMBI_VERSION; }

@@ -3,12 +3,15 @@
  *   s:     .. what came before, begin ->  task 0, task 4, ..                     -> what comes next
  *   side:                            \->  tasks 1, 5, ..;  2, 6, ..;  3, 7, ..  -> end
  *
- * Task i is always on the same stream, and graphs are recorded so, too. */
+ * Task i of as many is always on the same stream, and graphs are recorded so, too. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "core/core.h"
 
-enum { SIDE = 3 }; /* with the caller's own, four: 1 MB tensors fill an H200 then, and more of them gain nothing */
+enum {
+  SIDE = 3
+}; /* with the caller's own, four: tensors of a million floats fill an H200 then, and more gain nothing */
 
 struct side_streams {
   ambi_stream *stream[SIDE];
@@ -48,16 +51,22 @@ static ambi_status run_task(const ambi_task *t, ambi_stream *s) {
   return ambi_run(t->plan, s, t->slots, t->n, t->workspace);
 }
 
-static ambi_status begin_side(ambi_stream *s) {
-  TRY(ambi_event_record(s->side->begin, s));
-  for (int i = 0; i < SIDE; i++) TRY(ambi_stream_wait_event(s->side->stream[i], s->side->begin));
-  return AMBI_OK;
+/* How many of `wanted` streams come after what s was given so far; if not all, *status says why. */
+static int begin_side(ambi_stream *s, int wanted, ambi_status *status) {
+  int begun = 0;
+  *status = ambi_event_record(s->side->begin, s);
+  while (*status == AMBI_OK && begun < wanted) {
+    *status = ambi_stream_wait_event(s->side->stream[begun], s->side->begin);
+    if (*status == AMBI_OK) begun++;
+  }
+  return begun;
 }
 
-/* After a failure too: what was started is waited for, and a recording has no stream that does not come back. */
-static ambi_status end_side(ambi_stream *s) {
+/* s goes on after them, even after a failure: what was started is waited for, and a recording gets back what it began.
+ */
+static ambi_status end_side(ambi_stream *s, int begun) {
   ambi_status status = AMBI_OK;
-  for (int i = 0; i < SIDE; i++) {
+  for (int i = 0; i < begun; i++) {
     ambi_status ended = ambi_event_record(s->side->end[i], s->side->stream[i]);
     if (ended == AMBI_OK) ended = ambi_stream_wait_event(s, s->side->end[i]);
     if (status == AMBI_OK) status = ended;
@@ -66,23 +75,32 @@ static ambi_status end_side(ambi_stream *s) {
 }
 
 static ambi_status run_beside(const ambi_task *tasks, size_t count, ambi_stream *s) {
+  char why[ERROR_BYTES] = "";
+  ambi_status status;
   TRY(open_side_streams(s));
-  ambi_status status = begin_side(s);
+  const int begun = begin_side(s, count - 1 < SIDE ? (int)count - 1 : SIDE, &status);
   for (size_t i = 0; i < count && status == AMBI_OK; i++) {
-    const size_t turn = i % (SIDE + 1);
+    const size_t turn = i % (size_t)(begun + 1);
     status = run_task(&tasks[i], turn ? s->side->stream[turn - 1] : s);
   }
-  const ambi_status ended = end_side(s);
-  return status != AMBI_OK ? status : ended;
+  if (status != AMBI_OK) snprintf(why, sizeof why, "%s", ambi_error()); /* the first failure is what is said */
+  const ambi_status ended = end_side(s, begun);
+  return status != AMBI_OK ? fail(status, "%s", why) : ended;
+}
+
+static ambi_status check_task(const ambi_task *t, size_t number, const ambi_stream *s) {
+  char why[ERROR_BYTES];
+  ambi_buf all[AMBI_SLOTS];
+  const ambi_status status = check_run(t->plan, s, t->slots, t->n, t->workspace, all);
+  if (status == AMBI_OK) return AMBI_OK;
+  snprintf(why, sizeof why, "%s", ambi_error());
+  return fail(status, "ambi_run_all: task %zu: %s", number, why);
 }
 
 ambi_status ambi_run_all(const ambi_task *tasks, size_t count, ambi_stream *s) {
   if (!s) return fail(AMBI_INVALID, "ambi_run_all: stream is NULL");
   if (!tasks && count) return fail(AMBI_INVALID, "ambi_run_all: tasks is NULL");
-  for (size_t i = 0; i < count; i++) {
-    ambi_buf all[AMBI_SLOTS];
-    TRY(check_run(tasks[i].plan, s, tasks[i].slots, tasks[i].n, tasks[i].workspace, all));
-  }
+  for (size_t i = 0; i < count; i++) TRY(check_task(&tasks[i], i, s));
   if (s->dev->be->queues && count > 1) return run_beside(tasks, count, s);
   for (size_t i = 0; i < count; i++) TRY(run_task(&tasks[i], s));
   return AMBI_OK;

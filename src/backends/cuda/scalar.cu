@@ -40,12 +40,12 @@ inline vr v_quotient(vr a, vr b) { /* 0.5 ulp and a little */
 inline float half_pow2(float y) { return exp2f(y); }
 inline float half_rcp(float x) { return 1.0f / x; }
 #else
-inline float half_pow2(float y) { /* y <= 127; 0 where the result is denormal */
+inline float half_pow2(float y) { /* 0 where the result is denormal, infinite from y = 128 on */
   float r;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(y));
   return r;
 }
-inline float half_rcp(float x) { /* a normal x with a normal 1/x */
+inline float half_rcp(float x) { /* of a normal x; 0 where 1/x is denormal */
   float r;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
   return r;

@@ -14,17 +14,28 @@ inline real silu_grad(real dy, real p) { return m_gate_grad(dy, p, m_logit(p)); 
 enum { PLAIN = false };
 inline real plain_silu_grad(real dy, real p) { return silu_grad(dy, p); }
 #else
-/* s = sigmoid(p) by the GPU's own 2^x and 1/x: 2^(-p log2(e)) is as uncertain as p, a sum, is; 0 below p = -87 */
-inline real sigmoid(real p) { return half_rcp(K(1.0) + half_pow2(p * K(-1.4426950408889634))); }
-inline real silu(real p) { return v_max(p, K(-1e30)) * sigmoid(p); }
-inline real silu_grad(real dy, real p) {
-  const real s = sigmoid(p);
-  return dy * (s + m_clamp(p, K(-1e30), K(1e30)) * (s - s * s));
+/* s = sigmoid(p) = 1 / (1 + e), e = 2^(-p log2(e)), by the GPU's own 2^x and 1/x: e is as uncertain as p, a sum, is.
+ * s is 0 below p = -87. */
+inline real e_of(real p) { return half_pow2(p * K(-1.4426950408889634)); }
+inline real s_of(real e) { return half_rcp(K(1.0) + e); }
+inline real silu(real p) { return v_max(p, K(-1e30)) * s_of(e_of(p)); }
+
+/* dy silu' = dy (s + p s (1 - s)); 1 - s = e s keeps all digits, which 16-bit results (math_half.cu) do not ask for */
+inline real slope(real dy, real p, real s, real e) {
+#ifdef m_gate_grad
+  return dy * (s + p * (s - s * s));
+#else
+  return dy * (s + p * (s * (e * s)));
+#endif
+}
+inline real silu_grad(real dy, real p) { /* 0 exactly below -87, where e would not be a number for long */
+  const real q = m_clamp(p, K(-87.0), K(1e30)), e = e_of(q);
+  return slope(dy, q, p < K(-87.0) ? K(0.0) : s_of(e), e);
 }
 enum { PLAIN = true };
-inline real plain_silu_grad(real dy, real p) { /* quicker, but NaN where p is infinite */
-  const real s = sigmoid(p);
-  return dy * (s + p * (s - s * s));
+inline real plain_silu_grad(real dy, real p) { /* quicker, but NaN where p is infinite, and in f32 below -88 */
+  const real e = e_of(p);
+  return slope(dy, p, s_of(e), e);
 }
 #endif
 
