@@ -98,7 +98,6 @@ ambi_status make_problem(const ambi_op *op, problem *p);
 /* What ambi_run asks of its arguments; all: AMBI_SLOTS buffers, the absent ones zero */
 ambi_status check_run(const ambi_plan *plan, const ambi_stream *s, const ambi_buf *slots, size_t n, ambi_buf workspace,
                       ambi_buf *all);
-void close_side_streams(ambi_stream *s); /* together.c */
 
 /* Events: what core/event.c leaves to a backend. A stream of NULL is the device's own. */
 typedef struct {
@@ -149,8 +148,9 @@ struct ambi_device {
 struct ambi_stream {
   ambi_device *dev;
   void *impl;
-  bool adopted;              /* the caller's own                     */
-  struct side_streams *side; /* together.c's; NULL until it needs them */
+  bool adopted;              /* the caller's own                                       */
+  struct side_streams *side; /* together.c's, which not every build has; NULL: none yet */
+  void (*close_side)(ambi_stream *s);
 };
 struct ambi_graph {
   ambi_device *dev;

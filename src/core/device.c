@@ -80,7 +80,7 @@ ambi_status ambi_stream_create(ambi_device *dev, void *native, ambi_stream **out
 
 void ambi_stream_destroy(ambi_stream *s) {
   if (!s) return;
-  close_side_streams(s);
+  if (s->side) s->close_side(s);
   s->dev->be->stream_close(s);
   free(s);
 }

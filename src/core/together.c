@@ -18,8 +18,7 @@ struct side_streams {
   ambi_event *begin, *end[SIDE];
 };
 
-void close_side_streams(ambi_stream *s) {
-  if (!s->side) return;
+static void close_side_streams(ambi_stream *s) {
   for (int i = 0; i < SIDE; i++) {
     ambi_stream_destroy(s->side->stream[i]);
     ambi_event_destroy(s->side->end[i]);
@@ -42,6 +41,7 @@ static ambi_status open_side_streams(ambi_stream *s) {
   if (s->side) return AMBI_OK;
   s->side = calloc(1, sizeof *s->side);
   if (!s->side) return fail(AMBI_NO_MEMORY, "ambi_run_all: no memory");
+  s->close_side = close_side_streams;
   ambi_status status = fill_side_streams(s->dev, s->side);
   if (status != AMBI_OK) close_side_streams(s);
   return status;
