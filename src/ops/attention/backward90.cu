@@ -40,6 +40,15 @@ inline void clear_tiles(shared_at tile, int tiles) {
   group_barrier(1, WORKING);
 }
 
+/* Tiles of two slots, one behind the other. A loop compiles sooner than both side by side. */
+template <int ROWS>
+inline void bring_two(const args &a, shared_at tile, int first_slot, int second_slot, i64 b, i64 h, int first, int end,
+                      bool quick) {
+#pragma unroll 1
+  for (int i = 0; i < 2; i++)
+    bring_slot<ROWS>(a, tile + (u32)(i * ROWS * PITCH * 2), i ? second_slot : first_slot, b, h, first, end, quick);
+}
+
 template <int NT, int ROWS_X>
 inline void begin_dots(float (&c)[1][NT][4], shared_at x, shared_at y) {
   hold(c[0]);
@@ -124,15 +133,13 @@ inline void bring_place(const args &a, const place &w, const sight &keys, shared
                         ring<STAGES> &at, u32 &number) {
   const sight first = seen_by(a, w.first, w.valid), last = seen_by(a, w.first + ROWS - 1, w.valid);
   const bool quick = (((u64)AT(Q) | (u64)AT(K) | (u64)AT(V) | (u64)AT(DO)) & 15) == 0;
-  bring_slot<ROWS>(a, q, Q, w.batch, w.head, w.first, (int)QUERIES, quick);
-  bring_slot<ROWS>(a, q + ROWS_BYTES, DO, w.batch, w.head, w.first, (int)QUERIES, quick);
+  bring_two<ROWS>(a, q, Q, DO, w.batch, w.head, w.first, (int)QUERIES, quick);
   for (int key = keys.lo; key < keys.hi; key += KEYS_HERE, at.next()) {
     const shared_at k = q + (u32)(STAGES_AT + at.stage * 2 * TILE_BYTES);
     const bool some = last.lo > key || first.hi < key + KEYS_HERE;
     number++;
     barrier_wait(b.read(at.stage), at.phase ^ 1);
-    bring_slot<KEYS_HERE>(a, k, K, w.batch, w.group, key, w.valid, quick);
-    bring_slot<KEYS_HERE>(a, k + TILE_BYTES, V, w.batch, w.group, key, w.valid, quick);
+    bring_two<KEYS_HERE>(a, k, K, V, w.batch, w.group, key, w.valid, quick);
     if (some) {
       copies_done();
       if (brought_odd<TYPE, KEYS_HERE, DEPTH>(k)) store_shared(b.odd(at.stage), number);
@@ -259,16 +266,14 @@ inline void bring_queries(const args &a, const place &w, const walk_queries &at,
   const int i = (int)threadIdx.x % GROUP, j = i % QUERIES_HERE;
   const float *from = i < QUERIES_HERE ? &ROW_LSE(row) : &ROW_DELTA(row);
   const bool there = at.query + j < QUERIES;
-  bring_slot<QUERIES_HERE>(a, q, Q, w.batch, at.head, at.query, (int)QUERIES, quick);
-  bring_slot<QUERIES_HERE>(a, q + TILE_BYTES, DO, w.batch, at.head, at.query, (int)QUERIES, quick);
+  bring_two<QUERIES_HERE>(a, q, Q, DO, w.batch, at.head, at.query, (int)QUERIES, quick);
   copy_4(statistics + 4u * (u32)i, there ? from + j : from, there);
 }
 
 inline void bring_place(const args &a, const place &w, shared_at k, const stages<STAGES> &b, ring<STAGES> &at,
                         u32 &number) {
   const bool quick = (((u64)AT(Q) | (u64)AT(K) | (u64)AT(V) | (u64)AT(DO)) & 15) == 0;
-  bring_slot<ROWS>(a, k, K, w.batch, w.head, w.first, w.valid, quick);
-  bring_slot<ROWS>(a, k + ROWS_BYTES, V, w.batch, w.head, w.first, w.valid, quick);
+  bring_two<ROWS>(a, k, K, V, w.batch, w.head, w.first, w.valid, quick);
   for (walk_queries i(a, w); i.more(); i.next(), at.next()) {
     const shared_at q = k + (u32)(STAGES_AT + at.stage * 2 * TILE_BYTES);
     const bool some = seen_by(a, i.query + QUERIES_HERE - 1, w.valid).lo > w.first ||
@@ -390,6 +395,16 @@ inline void put_back(const args &a, const place &w, state &f) {
                   [&](int, int h, int j) { return sees(a, j, w.first + MY_ROW + 8 * h + LANE_ROW, w.valid); });
 }
 
+/* dk, then dv in its place: a loop, as in bring_two */
+inline void put_both(const args &a, const place &w, state &f) {
+#pragma unroll 1
+  for (int turn = 0; turn < 2; turn++) {
+    put_rows(a, turn ? DV : DK, w.batch, w.head, w.first + MY_ROW, (int)KEYS, 0, f.dk, turn ? 1.0f : (float)SCALE);
+#pragma unroll
+    for (int i = 0; i < DT * 4; i++) f.dk[0][i / 4][i % 4] = f.dv[0][i / 4][i % 4];
+  }
+}
+
 inline void work_all(const args &a, shared_at k, const stages<STAGES> &b) {
   ring<STAGES> at;
   u32 turn = 0, number = 0;
@@ -398,8 +413,7 @@ inline void work_all(const args &a, shared_at k, const stages<STAGES> &b) {
     state f;
     clear_parts(f.dk), clear_parts(f.dv);
     if (work(a, w, f, k, b, at, number)) put_back(a, w, f);
-    put_rows(a, DK, w.batch, w.head, w.first + MY_ROW, (int)KEYS, 0, f.dk, (float)SCALE);
-    put_rows(a, DV, w.batch, w.head, w.first + MY_ROW, (int)KEYS, 0, f.dv, 1.0f);
+    put_both(a, w, f);
   }
 }
 }  // namespace dkv

@@ -1,8 +1,8 @@
 /* backward.cu -- the gradients, tile after tile from the last step of a block's part of time to the first.
  *
  * From the state before it (before.cu) each chunk, the last first, is run ahead with h and abar of its steps in
- * registers, and back. Steps after the last whole chunk are taken one at a time: to run a chunk that ends with steps of
- * d = 0 would change dh, if A is NaN, and the sums over time.
+ * registers, and back. Steps after the last whole chunk (RESTS: there are some) are taken one at a time: to run a chunk
+ * that ends with steps of d = 0 would change dh, if A is NaN, and the sums over time.
  *
  * dh needs what comes later, where time is in parts. Channels that cannot fill a GPU: scan_ends and scan_fold find dh
  * after each part too. Channels that fill it, but not a whole number of times: parts are a chain, in which a block
@@ -31,13 +31,16 @@ inline void add_sums(tile &m, time_sums &sum) {
   }
 }
 
-/* Sums over the block's part of time: (parts, batches, channels, N), (parts, batches, channels) */
+/* Sums over the block's part of time: (parts, batches, channels, N), (parts, batches, channels). Once a block, in loops
+ * that are not unrolled: those compile sooner. */
 inline void store_sums(const args &a, const block_at &b, i64 part, const tile &m) {
   const i64 first = (part * BATCHES + b.batch) * CHANNELS + b.first;
+#pragma unroll 1
   for (int i = 0; i < OWN * 4 && HAS(DA); i++) {
     const int n = 4 * b.k + (i % 4 ^ b.twist), row = ROW_OF(b, i / 4);
     if (n < STATES && row < b.count) ((float *)SUM_A)[(first + row) * STATES + n] = m.over_time[0][i][threadIdx.x];
   }
+#pragma unroll 1
   for (int l = 0; l < LEFT; l++) {
     float d = m.over_time[0][OWN * 4 + l][threadIdx.x], bias = m.over_time[0][OWN * 4 + LEFT + l][threadIdx.x];
     for (int bit = WIDE; bit < WIDE * TOGETHER_STEPS; bit *= 2) { /* the lanes that have a channel's other steps */
@@ -265,7 +268,7 @@ inline void backward_tile(const args &a, const places &at, const constants &v, i
                           time_sums &sum) {
   pieces x = {};
   const block_at b = block_of(m);
-  const int count = (int)min((i64)TILE, LENGTH - t), whole = count / CHUNK, rest = count % CHUNK;
+  const int count = (int)min((i64)TILE, LENGTH - t), whole = count / CHUNK, rest = RESTS ? count % CHUNK : 0;
   load_tile(a, b, t, x); /* under way while states are taken */
   const bool all = take_states(a, b, at, v, m.part, t, m);
   stage_tile(a, b, t, x, false, m);

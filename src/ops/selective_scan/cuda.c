@@ -371,6 +371,8 @@ static void plan_backward(cuda_plan *k) {
   const int64_t shared = shared_back(lanes, gap);
   say_tiles(k, lanes, OWN_BACK, 0);
   cuda_fix(k, "GAP", gap);
+  cuda_fix(k, "CHUNK_EACH", CHUNK_BACK);
+  cuda_fix(k, "RESTS", r->length % CHUNK_BACK != 0);
   cuda_part(k, selective_scan_tile_back_cu);
   cuda_part(k, selective_scan_before_cu);
   k->last = selective_scan_backward_cu;

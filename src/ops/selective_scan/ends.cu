@@ -69,13 +69,12 @@ struct ends_pieces {
   slot_pieces<U> u;
   slot_pieces<Z> z;
   slot_pieces<DY> dy;
-  coefficient_words k;
+  coefficient_words coefficients;
 };
-inline void load(const args &a, const block_at &b, i64 t, bool whole, ends_pieces &to) {
-  load_pieces(a, b, t, whole, to.delta);
-  if (OF_H) load_pieces(a, b, t, whole, to.u);
-  if (OF_DH) load_pieces(a, b, t, whole, to.z), load_pieces(a, b, t, whole, to.dy);
-  load_coefficients(a, b, t, whole, to.k);
+inline void load(const args &a, const block_at &b, i64 t, bool whole, int first, int count, ends_pieces &to) {
+  load_pieces(a, b, t, whole, first, count, to.delta);
+  if (OF_H) load_pieces(a, b, t, whole, first, count, to.u);
+  if (OF_DH) load_pieces(a, b, t, whole, first, count, to.z), load_pieces(a, b, t, whole, first, count, to.dy);
 }
 
 /* dp = dy silu(z) of a tile */
@@ -92,7 +91,7 @@ inline void stage_dp(const args &a, const ends_pieces &x, ends_tile &m) {
 inline void stage_ends(const args &a, const block_at &b, i64 t, const ends_pieces &x, ends_tile &m) {
   stage_steps(a, b, t, x.delta, x.u, m.in);
   if (OF_DH) stage_dp(a, x, m);
-  stage_coefficients(a, b, t, x.k, OF_H ? &m.k[0] : 0, OF_DH ? &m.k[OF_H] : 0);
+  stage_coefficients(a, b, t, x.coefficients, OF_H ? &m.k[0] : 0, OF_DH ? &m.k[OF_H] : 0);
 }
 
 /* What goes through a segment: h, from 0 or h0; the product of abar, and dh before */

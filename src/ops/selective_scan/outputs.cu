@@ -12,7 +12,7 @@ struct __align__(16) pieces {
   slot_pieces<Z> z;
 };
 
-inline void load(const args &a, const block_at &b, i64 t, bool whole, pieces &next) {
-  load_pieces(a, b, t, whole, next.delta), load_pieces(a, b, t, whole, next.u), load_pieces(a, b, t, whole, next.z);
-  load_coefficients(a, b, t, whole, next.coefficients);
+inline void load(const args &a, const block_at &b, i64 t, bool whole, int first, int count, pieces &next) {
+  load_pieces(a, b, t, whole, first, count, next.delta), load_pieces(a, b, t, whole, first, count, next.u);
+  load_pieces(a, b, t, whole, first, count, next.z);
 }

@@ -1,6 +1,6 @@
 /* tile_back.cu -- backward's tile in shared memory: what it holds, how it is loaded and stored, and where in it the
  * thread's share is. */
-enum { CHUNK = 8, CHUNKS = TILE / CHUNK, WARPS = THREADS_EACH / 32 };
+enum { CHUNK = (int)CHUNK_EACH, CHUNKS = TILE / CHUNK, WARPS = THREADS_EACH / 32 };
 enum { TOGETHER_STEPS = LANES > OWN ? LANES / OWN : 1, SUMS = OWN * TOGETHER_STEPS, LEFT = SUMS / LANES };
 enum { TIME_SUMS = OWN * 4 + 2 * LEFT };
 
@@ -79,17 +79,12 @@ struct pieces {
   slot_pieces<DY> dy;
   coefficient_words coefficients;
 };
-inline void load(const args &a, const block_at &b, i64 t, bool whole, pieces &x) {
-  load_pieces(a, b, t, whole, x.delta), load_pieces(a, b, t, whole, x.u), load_pieces(a, b, t, whole, x.z);
-  load_pieces(a, b, t, whole, x.dy), load_coefficients(a, b, t, whole, x.coefficients);
+inline void load(const args &a, const block_at &b, i64 t, bool whole, int first, int count, pieces &x) {
+  load_pieces(a, b, t, whole, first, count, x.delta), load_pieces(a, b, t, whole, first, count, x.u);
+  load_pieces(a, b, t, whole, first, count, x.z), load_pieces(a, b, t, whole, first, count, x.dy);
 }
 
-/* A loop over two pieces, each the first in its turn, compiles sooner than both side by side */
 enum { PIECES_AT_ONCE = EACH > 2 ? EACH : 1 };
-template <int S>
-inline void take_turns(slot_pieces<S> &x) {
-  for (int i = 1; i < EACH; i++) x.r[i - 1] = x.r[i];
-}
 
 /* The tile at step t, or only what states need of it */
 inline void stage_tile(const args &a, const block_at &b, i64 t, pieces &x, bool states_only, tile &m) {
@@ -149,9 +144,10 @@ inline void store_piece(const args &a, int s, const block_at &b, const piece &p,
     store_part(DTYPE(s), AT(s), at, r, left);
 }
 
+/* A piece after the other: that compiles sooner, too */
 inline void store_tile(const args &a, const block_at &b, i64 t, const tile &m) {
   const bool whole = whole_tile(a, b, t);
-#pragma unroll
+#pragma unroll 1
   for (int i = 0; i < EACH; i++) {
     const piece p = piece_of(i);
     float du[8], ddelta[8], dz[8];

@@ -205,22 +205,36 @@ template <int S>
 struct alignas(IN_RING ? PIECE * (int)bytes_of(DTYPE(S)) : 4) slot_pieces {
   packed<PIECE, (int)bytes_of(DTYPE(S))> r[EACH];
 };
+/* A loop over pieces, each the first (or, as it is loaded, the last) in its turn, compiles sooner than all of them */
 template <int S>
-inline void load_pieces(const args &a, const block_at &b, i64 t, bool whole, slot_pieces<S> &to) {
+inline void take_turns(slot_pieces<S> &x) {
+  for (int i = 1; i < EACH; i++) x.r[i - 1] = x.r[i];
+}
+/* `count` of them from piece `first` on */
+template <int S>
+inline void load_pieces(const args &a, const block_at &b, i64 t, bool whole, int first, int count, slot_pieces<S> &to) {
 #pragma unroll
   for (int i = 0; i < EACH; i++) {
-    const piece p = piece_of(i);
-    if (HAS(S) && HAS_PIECE(i))
-      load_words_of(to.r[i], AT(S) + piece_offset(a, S, b, p, t) * bytes_of(DTYPE(S)), whole, piece_left(a, b, p, t));
+    const piece p = piece_of(first + i);
+    if (i >= count || !HAS(S) || !HAS_PIECE(first + i)) continue;
+    take_turns(to);
+    load_words_of(to.r[EACH - 1], AT(S) + piece_offset(a, S, b, p, t) * bytes_of(DTYPE(S)), whole,
+                  piece_left(a, b, p, t));
   }
 }
-/* load(.., whole, to), of several slots: whole is a constant there */
+/* load(.., whole, first, count, to), of several slots: whole and count are constants there. Few tiles are not whole,
+ * unless states pad N: they are loaded in a loop. */
+enum { EDGES_AT_ONCE = STATES == PAD ? 1 : EACH };
 template <typename T>
 inline void load_tile(const args &a, const block_at &b, i64 t, T &to) {
-  if (whole_tile(a, b, t))
-    load(a, b, t, true, to);
-  else
-    load(a, b, t, false, to);
+  if (whole_tile(a, b, t)) {
+    load(a, b, t, true, 0, EACH, to);
+    load_coefficients(a, b, t, true, to.coefficients);
+  } else {
+#pragma unroll(EDGES_AT_ONCE)
+    for (int i = 0; i < EACH; i++) load(a, b, t, false, i, 1, to);
+    load_coefficients(a, b, t, false, to.coefficients);
+  }
 }
 template <int S>
 inline void get_piece(const args &a, const slot_pieces<S> &from, int i, float (&v)[PIECE]) {
