@@ -31,16 +31,13 @@ inline void add_sums(tile &m, time_sums &sum) {
   }
 }
 
-/* Sums over the block's part of time: (parts, batches, channels, N), (parts, batches, channels). Once a block, in loops
- * that are not unrolled: those compile sooner. */
+/* Sums over the block's part of time: (parts, batches, channels, N), (parts, batches, channels) */
 inline void store_sums(const args &a, const block_at &b, i64 part, const tile &m) {
   const i64 first = (part * BATCHES + b.batch) * CHANNELS + b.first;
-#pragma unroll 1
   for (int i = 0; i < OWN * 4 && HAS(DA); i++) {
     const int n = 4 * b.k + (i % 4 ^ b.twist), row = ROW_OF(b, i / 4);
     if (n < STATES && row < b.count) ((float *)SUM_A)[(first + row) * STATES + n] = m.over_time[0][i][threadIdx.x];
   }
-#pragma unroll 1
   for (int l = 0; l < LEFT; l++) {
     float d = m.over_time[0][OWN * 4 + l][threadIdx.x], bias = m.over_time[0][OWN * 4 + LEFT + l][threadIdx.x];
     for (int bit = WIDE; bit < WIDE * TOGETHER_STEPS; bit *= 2) { /* the lanes that have a channel's other steps */

@@ -144,10 +144,9 @@ inline void store_piece(const args &a, int s, const block_at &b, const piece &p,
     store_part(DTYPE(s), AT(s), at, r, left);
 }
 
-/* A piece after the other: that compiles sooner, too */
 inline void store_tile(const args &a, const block_at &b, i64 t, const tile &m) {
   const bool whole = whole_tile(a, b, t);
-#pragma unroll 1
+#pragma unroll
   for (int i = 0; i < EACH; i++) {
     const piece p = piece_of(i);
     float du[8], ddelta[8], dz[8];
