@@ -84,7 +84,7 @@ inline void load(const args &a, const block_at &b, i64 t, bool whole, int first,
   load_pieces(a, b, t, whole, first, count, x.z), load_pieces(a, b, t, whole, first, count, x.dy);
 }
 
-enum { PIECES_AT_ONCE = EACH > 2 ? EACH : 1 };
+enum { PIECES_AT_ONCE = EACH > 2 ? EACH : 1 }; /* two take turns */
 
 /* The tile at step t, or only what states need of it */
 inline void stage_tile(const args &a, const block_at &b, i64 t, pieces &x, bool states_only, tile &m) {
