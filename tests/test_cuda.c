@@ -230,6 +230,21 @@ static void test_meanings(void) {
   }
 }
 
+/* Whatever keeps the driver from answering, there is no device to be lost. */
+static void test_no_driver(void) {
+  static const int errors[] = {3, 100, 102, 304, 719, 803, 808, 809, 999};
+  static const char *const calls[] = {"cuInit", "cuDeviceGetCount", "cuDeviceGet"};
+  for (size_t i = 0; i < 3 * sizeof errors / sizeof *errors; i++) {
+    ambi_device *dev;
+    char rule[40];
+    snprintf(rule, sizeof rule, "%s:1:%d", calls[i % 3], errors[i / 3]);
+    setenv("FAKECUDA_FAIL", rule, 1);
+    CHECK_STATUS(ambi_device_open("cuda", NULL, &dev), AMBI_NO_DEVICE, "cuda: ");
+    unsetenv("FAKECUDA_FAIL");
+    CHECK(!strstr(ambi_error(), "open it again"), "%s: %s", rule, ambi_error());
+  }
+}
+
 static void test_compile_failure(void) {
   rig r;
   ambi_op op = silu(7);
@@ -370,6 +385,7 @@ int main(void) {
   test_cache_folder();
   test_faults();
   test_meanings();
+  test_no_driver();
   test_compile_failure();
   test_shared_text();
   test_all_texts();

@@ -290,6 +290,24 @@ static void test_tidy(void) {
   each_file(delete_file);
 }
 
+/* Processes that tidy at once delete what one of them would. */
+static void test_tidy_together(void) {
+  enum { PROCESSES = 4, FILES = 2000, KEPT = 1800 };
+  char path[200], bytes[10] = {0};
+  pid_t id[PROCESSES];
+  each_file(delete_file);
+  for (int i = 0; i < FILES; i++) {
+    snprintf(path, sizeof path, "%s/%064x", cache, (unsigned)i);
+    FILE *f = fopen(path, "wb");
+    if (!CHECK(f && fwrite(bytes, sizeof bytes, 1, f) == 1 && fclose(f) == 0, "%s", path)) return;
+  }
+  for (int i = 0; i < PROCESSES; i++)
+    if ((id[i] = fork()) == 0) disk_tidy(cache, KEPT * (int64_t)sizeof bytes), _exit(0);
+  for (int i = 0; i < PROCESSES; i++) CHECK(waitpid(id[i], NULL, 0) == id[i], "process %d", i);
+  CHECK(each_file(NULL) >= KEPT - PROCESSES, "%d of %d files are left", each_file(NULL), KEPT);
+  each_file(delete_file);
+}
+
 /* Without NVRTC, what it has made before is used, and nothing else can be. */
 static void test_no_compiler(void) {
   ambi_device *dev;
@@ -328,13 +346,13 @@ static void test_kept_ptx(void) {
 static const char *last_word;
 static void keep_word(void *context, const char *what) { (void)context, last_word = what; }
 
-/* A folder that cannot be made: nothing is promised. */
-static void test_no_folder(void) {
+/* A folder that cannot be made, or is none: nothing is promised. */
+static void test_no_folder(const char *where) {
   ambi_device *dev;
   ambi_plan *plan = NULL;
   ambi_device_info info;
   ambi_op op = silu(5);
-  const ambi_device_options o = {.cache_dir = "/dev/null/ambi", .notify = keep_word};
+  const ambi_device_options o = {.cache_dir = where, .notify = keep_word};
   if (!CHECK_OK(ambi_device_open("cuda", &o, &dev))) return;
   CHECK(ambi_device_get_info(dev, &info) == AMBI_OK && strstr(info.features, "cannot be written"), "%s", info.features);
   CHECK_OK(ambi_plan_create(dev, &op, &plan));
@@ -344,6 +362,35 @@ static void test_no_folder(void) {
 }
 
 /* ---- processes ---- */
+/* While one thread compiles and another waits for it, the process forks: the child has neither, and closes the device.
+ */
+static void test_fork(void) {
+  pthread_t id[2];
+  wish w[2];
+  ambi_device *dev;
+  int status = -1;
+  if (!CHECK_OK(ambi_device_open("cuda", &(ambi_device_options){.cache_dir = "", .notify = hold_up}, &dev))) return;
+  wishing = 0;
+  begun = 0;
+  expected = 3; /* one that never comes: they are held up until the fork is over */
+  for (int i = 0; i < 2; i++) {
+    w[i] = (wish){.dev = dev, .op = silu(5)};
+    CHECK(pthread_create(&id[i], NULL, make_wish, &w[i]) == 0, "thread %d", i);
+  }
+  for (int i = 0; i < 6000 && (begun < 1 || wishing < 2); i++) usleep(10000);
+  usleep(200000); /* so that the second waits */
+  pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    ambi_device_close(dev);
+    _exit(0);
+  }
+  CHECK(waitpid(child, &status, 0) == child && status == 0, "closing in a child: status %d", status);
+  expected = 2;
+  for (int i = 0; i < 2; i++) pthread_join(id[i], NULL), CHECK(w[i].status == AMBI_OK, "the parent: %s", w[i].said);
+  ambi_device_close(dev);
+}
+
 /* This program again, PROCESSES times at once, each making one plan in the same folder. */
 static void test_processes(char *self) {
   enum { PROCESSES = 4 };
@@ -369,12 +416,15 @@ int main(int argc, char **argv) {
   test_foreign();
   test_refused();
   test_tidy();
+  test_tidy_together();
   test_no_compiler();
   test_kept_ptx();
-  test_no_folder();
+  test_no_folder("/dev/null/ambi");
+  test_no_folder(argv[0]); /* a plain file */
   test_threads();
   test_crowd();
   test_processes(argv[0]);
+  test_fork();
   snprintf(remove, sizeof remove, "rm -r %s", cache);
   return system(remove) ? 1 : test_done();
 }

@@ -36,7 +36,7 @@ int __wrap_glob(const char *pattern, int flags, int (*failed)(const char *, int)
 }
 
 /* ---- folders: named for what they have ---- */
-typedef enum { NOTHING, DRIVER_ONLY, NO_BLAS, NO_COMPILER, ALL, BROKEN, FOLDERS } folder;
+typedef enum { NOTHING, DRIVER_ONLY, NO_BLAS, NO_COMPILER, ALL, BROKEN, ODD_NAME, FOLDERS } folder;
 static const struct {
   const char *name;
   bool driver, compiler, blas;
@@ -45,14 +45,16 @@ static const struct {
                       [NO_BLAS] = {"no-blas", true, true, false},
                       [NO_COMPILER] = {"no-compiler", true, false, true},
                       [ALL] = {"all", true, true, true},
-                      [BROKEN] = {"broken", true, false, false}};
+                      [BROKEN] = {"broken", true, false, false},
+                      [ODD_NAME] = {"o[d]d * name?", true, true, true}};
 
-static bool add_library(const char *to, const char *name) {
+static bool add_library_as(const char *to, const char *name, const char *as) {
   char from[400], path[200];
   snprintf(from, sizeof from, "%s/libraries-blas/%s", LIBRARIES, name);
-  snprintf(path, sizeof path, "%s/%s", to, name);
+  snprintf(path, sizeof path, "%s/%s", to, as);
   return access(from, R_OK) == 0 && symlink(from, path) == 0;
 }
+static bool add_library(const char *to, const char *name) { return add_library_as(to, name, name); }
 
 static bool make_folders(void) {
   char path[120], broken[140];
@@ -117,6 +119,20 @@ static void test_sentences(void) {
   CHECK_FEATURES(NO_COMPILER, NVRTC_MISSING, "libcublasLt.so");
   CHECK_FEATURES(NO_BLAS, "NVRTC: 13.0", BLAS_MISSING);
   CHECK_FEATURES(BROKEN, "libnvrtc.so", "it is there but does not load");
+  CHECK_FEATURES(ODD_NAME, "NVRTC: 13.0", "o[d]d * name?/libnvrtc.so", "o[d]d * name?/libcublasLt.so");
+}
+
+/* Of two in the folder that is named, the newest that is no newer than the driver; else the one that is there. */
+static void test_versions(void) {
+  char both[120];
+  snprintf(both, sizeof both, "%s/%s", root, folders[DRIVER_ONLY].name);
+  if (!CHECK(add_library_as(both, "libnvrtc.so", "libnvrtc.so.13"), "libnvrtc.so.13")) return;
+  setenv("FAKECUDA_DRIVER", "12040", 1);
+  CHECK_FEATURES(DRIVER_ONLY, "driver 12.4", "libnvrtc.so.13");
+  CHECK(add_library_as(both, "libnvrtc.so", "libnvrtc.so.12"), "libnvrtc.so.12");
+  CHECK_FEATURES(DRIVER_ONLY, "driver 12.4", "libnvrtc.so.12");
+  unsetenv("FAKECUDA_DRIVER");
+  CHECK_FEATURES(DRIVER_ONLY, "driver 13.0", "libnvrtc.so.13");
 }
 
 /* ---- a linear layer ---- */
@@ -249,6 +265,7 @@ int main(void) {
     test_sentences();
     test_layer();
     test_info();
+    test_versions();
   }
   snprintf(remove, sizeof remove, "rm -r %s", root);
   return system(remove) ? 1 : test_done();

@@ -3,11 +3,12 @@
 
 #include <dlfcn.h>
 #include <stdio.h>
-#include <stdlib.h>
+
+#include "core/environment.h"
 
 static void *open_any(const library_request *r, const char **tried) {
   void *handle = NULL;
-  const char *named = getenv(r->variable);
+  const char *named = environment(r->variable);
   if (named && *named) {
     *tried = named;
     return dlopen(named, RTLD_NOW | RTLD_LOCAL);

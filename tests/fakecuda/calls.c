@@ -24,16 +24,16 @@ result lose(result code) {
   return lost;
 }
 
-/* A failure that a test asks for; from 700 on it takes the context along. */
-static result provoked(const char *name) {
+/* A failure that a test asks for; from 700 on it takes the context along, if the call is one that has one. */
+static result provoked(const char *name, needs what) {
   const result code = rules_provoked(name);
-  return code >= EMU_ILLEGAL_ADDRESS && code < CAPTURE_UNSUPPORTED ? lose(code) : code;
+  return what == CONTEXT && code >= EMU_ILLEGAL_ADDRESS && code < CAPTURE_UNSUPPORTED ? lose(code) : code;
 }
 
 /* ---- the beginning and the end of a call ---- */
 result fake_enter(const char *name, needs what) {
   pthread_mutex_lock(&one_at_a_time);
-  result failed = provoked(name);
+  result failed = provoked(name, what);
   if (!failed && what != ANYTIME && initialized_by != getpid()) failed = NOT_INITIALIZED;
   if (!failed && what == CONTEXT) failed = current_context() ? lost : INVALID_CONTEXT;
   return failed;

@@ -5,8 +5,9 @@
 #include <dlfcn.h>
 #include <glob.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "core/environment.h"
 
 enum { MAX_NAMES = 3, ANY_MAJOR = 0 };
 static const struct {
@@ -70,30 +71,42 @@ static void *open_pattern(const char *pattern, char *found, size_t n) {
   return handle;
 }
 
+/* A folder's name with nothing in it that glob would take for a pattern; false: it has no room. */
+static bool plain_name(const char *name, char *out, size_t n) {
+  size_t used = 0;
+  for (; *name && used + 2 < n; name++) {
+    if (strchr("*?[\\", *name)) out[used++] = '\\';
+    out[used++] = *name;
+  }
+  out[used] = 0;
+  return !*name;
+}
+
 static void *open_in(size_t place, const char *name, char *found, size_t n) {
   const char *variable = places[place].variable, *value;
-  char pattern[1024];
+  char folder[800], pattern[1024];
   if (!variable) {
     void *handle = dlopen(name, HOW);
     if (handle) snprintf(found, n, "%s", name);
     return handle;
   }
-  value = *variable ? getenv(variable) : "";
-  if (!value || (*variable && !*value)) return NULL;
-  int length = snprintf(pattern, sizeof pattern, "%s%s%s", value, places[place].below, name);
-  return length < (int)sizeof pattern ? open_pattern(pattern, found, n) : NULL;
+  value = *variable ? environment(variable) : "";
+  if (!value || (*variable && !*value) || !plain_name(value, folder, sizeof folder)) return NULL;
+  snprintf(pattern, sizeof pattern, "%s%s%s", folder, places[place].below, name);
+  return open_pattern(pattern, found, n);
 }
 
-/* First the folder that was named, for whatever it has; then everywhere, for what is no newer than the driver, which a
- * newer compiler may make code for that it does not load; then everywhere, for anything. */
+/* First the folder that was named, then everywhere; in each first for what is no newer than the driver, as a newer
+ * compiler may make code that it does not load, then for anything. */
+enum { SWEEPS = 4 };
 static bool wanted(int sweep, size_t place, int major, int driver) {
-  if (sweep == 0 || place == 0) return sweep == 0 && place == 0;
-  return sweep == 2 || (major != ANY_MAJOR && major <= driver);
+  const bool fits = major != ANY_MAJOR && major <= driver;
+  return (place == 0) == (sweep < 2) && (fits || sweep % 2);
 }
 
 static void open_library(cuda_api *api, cuda_lib lib, int driver) {
   char *found = api->found[lib];
-  for (int sweep = 0; sweep < 3; sweep++)
+  for (int sweep = 0; sweep < SWEEPS; sweep++)
     for (size_t place = 0; place < PLACES; place++)
       for (int i = 0; i < MAX_NAMES && libraries[lib].names[i].name; i++) {
         if (!wanted(sweep, place, libraries[lib].names[i].major, driver)) continue;
@@ -161,12 +174,16 @@ static const struct {
     {46, AMBI_NO_DEVICE},       /* busy: used exclusively by somebody                      */
     {100, AMBI_NO_DEVICE},      /* no device                                               */
     {101, AMBI_NO_DEVICE},      /* no such device                                          */
+    {102, AMBI_NO_DEVICE},      /* one without a licence                                   */
+    {304, AMBI_NO_DEVICE},      /* the operating system refuses                            */
     {802, AMBI_NO_DEVICE},      /* not ready yet: its fabric manager has not started        */
     {803, AMBI_NO_DEVICE},      /* driver and library do not fit                           */
     {804, AMBI_NO_DEVICE},      /* nor do they in compatibility mode                       */
     {805, AMBI_NO_DEVICE},      /* the multi-process server cannot be reached,             */
     {806, AMBI_NO_DEVICE},      /* fails,                                                  */
-    {807, AMBI_NO_DEVICE},      /* or is not ready                                         */
+    {807, AMBI_NO_DEVICE},      /* is not ready,                                           */
+    {808, AMBI_NO_DEVICE},      /* has as many clients as it takes,                        */
+    {809, AMBI_NO_DEVICE},      /* or as many connections                                  */
     {200, AMBI_COMPILE_FAILED}, /* machine code that is none,                           */
     {209, AMBI_COMPILE_FAILED}, /* is for another GPU,                                  */
     {218, AMBI_COMPILE_FAILED}, /* or is PTX that is none,                              */
@@ -190,18 +207,29 @@ static const struct {
     {999, AMBI_DEVICE_LOST},
 };
 
-const char *api_advice(ambi_status s) {
+static const char *advice(ambi_status s) {
   if (s != AMBI_DEVICE_LOST && s != AMBI_TIMEOUT) return "";
   return "; the context is lost: close the device, and whatever else holds that context, and open it again";
 }
 
-ambi_status api_check(const cuda_api *api, int error, const char *what) {
+static ambi_status say(const cuda_api *api, ambi_status status, int error, const char *what) {
   const char *text = NULL, *name = NULL;
-  ambi_status status = AMBI_INVALID;
-  if (error == 0) return AMBI_OK;
-  for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++)
-    if (meanings[i].error == error) status = meanings[i].status;
   if (api->cuGetErrorString(error, &text) || !text) text = "unknown error";
   if (api->cuGetErrorName(error, &name) || !name) name = "";
-  return fail(status, "cuda: %s: %s (%s%s%d)%s", what, text, name, *name ? ", " : "", error, api_advice(status));
+  return fail(status, "cuda: %s: %s (%s%s%d)%s", what, text, name, *name ? ", " : "", error, advice(status));
+}
+
+static ambi_status meaning_of(int error) {
+  for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++)
+    if (meanings[i].error == error) return meanings[i].status;
+  return AMBI_INVALID;
+}
+
+ambi_status api_check(const cuda_api *api, int error, const char *what) {
+  return error ? say(api, meaning_of(error), error, what) : AMBI_OK;
+}
+
+ambi_status api_there(const cuda_api *api, int error, const char *what) {
+  const ambi_status status = meaning_of(error) == AMBI_NO_MEMORY ? AMBI_NO_MEMORY : AMBI_NO_DEVICE;
+  return error ? say(api, status, error, what) : AMBI_OK;
 }

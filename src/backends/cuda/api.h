@@ -24,7 +24,7 @@ void api_unload(cuda_api *api);
 
 /* AMBI_OK for 0; else the status that a driver's error number stands for, and "what: the driver's own words". */
 ambi_status api_check(const cuda_api *api, int error, const char *what);
-/* The end of such a sentence: what to do about that status, or "". */
-const char *api_advice(ambi_status s);
+/* The same of calls that only look for devices: whatever is wrong but memory, AMBI_NO_DEVICE. */
+ambi_status api_there(const cuda_api *api, int error, const char *what);
 
 #endif

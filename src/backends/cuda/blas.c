@@ -11,6 +11,7 @@
  * The vector is dense and has D's type.                                                                            */
 #include "backends/cuda/blas.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { /* cuBLASLt's numbers */
@@ -73,14 +74,24 @@ typedef struct {
     if (status_) return (refusal){#name, status_}; \
   } while (0)
 
-static ambi_status check(const blas_product *b, refusal r) {
-  enum { ALLOC_FAILED = 3, EXECUTION_FAILED = 13 };
+/* What the driver has to say of that stream: 0, nothing. A recording cannot be asked. */
+static int driver_error(const cuda_api *api, void *stream) {
+  enum { NOT_READY = 600 };
+  int recording = 0, error = api->cuStreamIsCapturing(stream, &recording);
+  if (error == 0 && !recording) error = api->cuStreamQuery(stream);
+  return error == NOT_READY ? 0 : error;
+}
+
+/* cuBLASLt has one status for a launch that was refused and for a context that is lost: the driver knows which. */
+static ambi_status check(const cuda_api *api, const blas_product *b, refusal r, void *stream) {
+  enum { ALLOC_FAILED = 3 };
+  char what[160];
   if (!r.call) return AMBI_OK;
-  const ambi_status s = r.status == EXECUTION_FAILED ? AMBI_DEVICE_LOST
-                        : r.status == ALLOC_FAILED   ? AMBI_NO_MEMORY
-                                                     : AMBI_INVALID;
-  return fail(s, "cuda: a product of %lld x %lld x %lld: %s failed with status %d%s", (long long)b->m, (long long)b->n,
-              (long long)b->k, r.call, r.status, api_advice(s));
+  snprintf(what, sizeof what, "a product of %lld x %lld x %lld: %s failed with status %d", (long long)b->m,
+           (long long)b->n, (long long)b->k, r.call, r.status);
+  const int error = driver_error(api, stream);
+  if (error) return api_check(api, error, what);
+  return fail(r.status == ALLOC_FAILED ? AMBI_NO_MEMORY : AMBI_INVALID, "cuda: %s", what);
 }
 
 /* ---- the handle: made by the first plan that wants it ---- */
@@ -249,5 +260,5 @@ static refusal multiply(const cuda_device *d, const blas_product *b, const cuda_
 
 ambi_status blas_run(const cuda_device *d, const blas_product *b, const cuda_operands *at, bool accumulate,
                      void *stream) {
-  return check(b, multiply(d, b, at, accumulate, stream));
+  return check(&d->api, b, multiply(d, b, at, accumulate, stream), stream);
 }

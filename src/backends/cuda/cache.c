@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "backends/cuda/cuda.h"
 #include "core/sha256.h"
@@ -46,8 +47,10 @@ void modules_free(cuda_device *d, bool inside) {
       if (inside) d->api.cuModuleUnload(e->module.handle);
       free_entry(e);
     }
-  pthread_cond_destroy(&c->settled);
-  pthread_mutex_destroy(&c->lock);
+  if (d->process == getpid()) { /* after a fork: to wait for threads that are not there */
+    pthread_cond_destroy(&c->settled);
+    pthread_mutex_destroy(&c->lock);
+  }
   free(c);
   d->modules = NULL;
 }

@@ -43,8 +43,10 @@ void compile_key(const cuda_device *d, int arch, bool hopper, int version, char 
 
 /* The log's first error, or its first line. */
 static ambi_status complain(const cuda_device *d, void *program, int number) {
+  enum { OUT_OF_MEMORY = 1 };
   size_t bytes = 0;
   char *log = NULL;
+  if (number == OUT_OF_MEMORY) return fail(AMBI_NO_MEMORY, "cuda: NVRTC has no memory left to compile a kernel");
   if (d->api.nvrtcGetProgramLogSize(program, &bytes) == 0 && bytes > 1) log = calloc(1, bytes + 1);
   if (log && d->api.nvrtcGetProgramLog(program, log)) *log = 0;
   const char *error = log ? strstr(log, "error") : NULL, *line = error ? error : log ? log : "it gave no reason";

@@ -6,6 +6,7 @@
 
 #include "backends/cuda/cuda.h"
 #include "backends/cuda/plan.h"
+#include "core/environment.h"
 
 enum { /* the driver's numbers */
        ATTRIBUTE_MULTIPROCESSORS = 16,
@@ -36,13 +37,13 @@ static ambi_status find_device(ambi_device *dev, cuda_device *d, const char *whi
   char *end;
   long n = strtol(*which ? which : "0", &end, 10);
   int error = d->api.cuInit(0);
-  TRY(api_check(&d->api, error, error == 3 ? "cuInit (of no use in a process forked from one with CUDA)" : "cuInit"));
-  TRY(api_check(&d->api, d->api.cuDeviceGetCount(&count), "counting devices"));
+  TRY(api_there(&d->api, error, error == 3 ? "cuInit (of no use in a process forked from one with CUDA)" : "cuInit"));
+  TRY(api_there(&d->api, d->api.cuDeviceGetCount(&count), "counting devices"));
   if (*end || n < 0 || n >= count)
     return fail(AMBI_NO_DEVICE, "%s: there %s %d CUDA device%s, from cuda:0 on", dev->name, count == 1 ? "is" : "are",
                 count, count == 1 ? "" : "s");
   d->ordinal = (int)n;
-  return api_check(&d->api, d->api.cuDeviceGet(&d->device, d->ordinal), "cuDeviceGet");
+  return api_there(&d->api, d->api.cuDeviceGet(&d->device, d->ordinal), "cuDeviceGet");
 }
 
 static ambi_status attribute(const cuda_device *d, int number, int *out) {
@@ -85,7 +86,7 @@ static void describe(cuda_device *d) {
 
 /* The caller's folder, else the user's: $XDG_CACHE_HOME/ambi or ~/.cache/ambi. A name that is too long is none. */
 static ambi_status choose_cache(cuda_device *d, const char *wanted) {
-  const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+  const char *xdg = environment("XDG_CACHE_HOME"), *home = environment("HOME");
   int length = 0;
   if (wanted)
     length = snprintf(d->cache_dir, sizeof d->cache_dir, "%s", wanted);
@@ -137,17 +138,17 @@ static ambi_status open_device(ambi_device *dev, cuda_device *d, const char *whi
   return AMBI_OK;
 }
 
-/* Of a context that cannot be entered any more, only the host's side is left to free. */
+/* Of a context that cannot be entered any more, or is another process's, only the host's side is left to free. */
 static void cuda_close(ambi_device *dev) {
   cuda_device *d = cuda_of(dev);
-  bool inside = d->context && cuda_enter(d) == AMBI_OK;
+  const bool ours = d->process == getpid(), inside = ours && d->context && cuda_enter(d) == AMBI_OK;
   modules_free(d, inside);
   if (inside) {
     if (d->blas) d->api.cublasLtDestroy(d->blas);
     if (d->stream) d->api.cuStreamDestroy_v2(d->stream);
     cuda_leave(d);
   }
-  if (d->retained) d->api.cuDevicePrimaryCtxRelease_v2(d->device);
+  if (d->retained && ours) d->api.cuDevicePrimaryCtxRelease_v2(d->device);
   api_unload(&d->api);
   free(d);
 }

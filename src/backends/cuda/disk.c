@@ -5,6 +5,7 @@
  * MOST_BYTES, those that were of no use for longest go. */
 #define _GNU_SOURCE /* mkostemp */
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,9 +96,10 @@ static void make_folder(const char *dir) {
 }
 
 bool disk_prepare(const char *dir) {
+  struct stat s;
   if (!*dir) return false;
   make_folder(dir);
-  return access(dir, W_OK) == 0;
+  return stat(dir, &s) == 0 && S_ISDIR(s.st_mode) && faccessat(AT_FDCWD, dir, W_OK | X_OK, AT_EACCESS) == 0;
 }
 
 /* ---- tidying up ---- */
@@ -145,7 +147,8 @@ void disk_tidy(const char *dir, int64_t most) {
   int64_t bytes = 0, count = folder ? list_kept(folder, &list, &bytes) : 0;
   if (bytes > most) qsort(list, (size_t)count, sizeof *list, by_age);
   for (int64_t i = 0; i < count && bytes > most; i++)
-    if (unlinkat(dirfd(folder), list[i].name, 0) == 0) bytes -= list[i].bytes;
+    if (unlinkat(dirfd(folder), list[i].name, 0) == 0 || errno == ENOENT) /* or another process did */
+      bytes -= list[i].bytes;
   free(list);
   if (folder) closedir(folder);
 }

@@ -281,6 +281,10 @@ static ambi_status find_functions(cuda_plan *k, const cuda_module *m) {
     if (!s->shared) continue;
     /* More than the usual 48 KiB. A function's limit is one for all plans that share it: always the most. */
     TRY(api_check(api, api->cuFuncGetAttribute(&own, OWN_SHARED, s->function), s->kernel));
+    const int64_t all = (int64_t)s->shared + own;
+    if (all > k->dev->shared_bytes)
+      return fail(AMBI_UNSUPPORTED, "cuda: %s takes %lld bytes of shared memory, and a block may have %lld here",
+                  s->kernel, (long long)all, (long long)k->dev->shared_bytes);
     TRY(api_check(api, api->cuFuncSetAttribute(s->function, MAX_DYNAMIC_SHARED, (int)k->dev->shared_bytes - own),
                   s->kernel));
   }
