@@ -78,6 +78,8 @@ ambi_status expect_like(problem *p, int slot, int other);       /* the shape and
 ambi_status expect_one(problem *p, int slot, ambi_dtype dtype); /* one element, of any rank; by default without axes */
 ambi_status expect_rank(const problem *p, int slot, int min, int max);
 ambi_status expect_dtype(const problem *p, int slot, ambi_dtype dtype);
+/* In recipe(): an attribute that the arithmetic of this problem can hold, neither infinite there nor 0 */
+ambi_status expect_number(const problem *p, const char *name, double value);
 
 /* ---- grid.c: an index space that several slots share ---- */
 typedef struct {

@@ -1,4 +1,6 @@
 /* shapes.c -- the sentences an op's shapes() is written with. */
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
 #include "core/core.h"
@@ -45,4 +47,11 @@ ambi_status expect_dtype(const problem *p, int slot, ambi_dtype dtype) {
   if (!has_slot(p, slot) || p->t[slot].dtype == dtype) return AMBI_OK;
   return fail_slot(AMBI_INVALID, p, slot, "expected dtype %s, got %s", ambi_dtype_name(dtype),
                    ambi_dtype_name(p->t[slot].dtype));
+}
+
+ambi_status expect_number(const problem *p, const char *name, double value) {
+  const double size = fabs(value);
+  if (p->compute == AMBI_F64 || value == 0 || (size >= FLT_MIN && size <= FLT_MAX)) return AMBI_OK;
+  return fail(AMBI_INVALID, "%s: %s: %g is out of the range of f32, in which this is computed", p->def->info.name, name,
+              value);
 }

@@ -21,4 +21,12 @@ static inline void rows_make(problem *p, int x, uint32_t vectors) {
   for (int s = 0; s < AMBI_SLOTS; s++) r->col_stride[s] = p->t[s].ndim ? p->t[s].stride[p->t[s].ndim - 1] : 0;
 }
 
+/* A statistic of rows without elements is nothing that could be written. */
+static inline ambi_status rows_have_elements(const problem *p, int x, int statistic) {
+  const ambi_tensor *t = &p->t[x];
+  const bool none = t->shape[t->ndim - 1] == 0 && ambi_numel(&p->t[statistic]) > 0;
+  if (!none || !writes_slot(p, statistic)) return AMBI_OK;
+  return fail_slot(AMBI_INVALID, p, statistic, "the rows of x have no elements, and so no such number");
+}
+
 #endif

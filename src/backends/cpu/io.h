@@ -215,7 +215,7 @@ static inline real *strip_out(const strip *s, int64_t i, real *tile) {
 
 SHARED void strip_put(const strip *s, int64_t i, int64_t n, const real *v) {
   char *at = strip_at(s, i);
-  if (at == (const char *)v) return; /* computed in place */
+  if (at == (const char *)v && !s->accumulate) return; /* computed in place */
   TILE_OF_REALS sum[TILE];
   if (s->accumulate && !DENSE_ALONE) {
     const real *old = strip_in(s, i, n, sum);

@@ -309,6 +309,18 @@ static inline vr v_mul_add(vr a, vr b, vr c) {
 #endif
 }
 
+/* v as it is: a product that is compared with others like it must not be contracted with what is added to it. */
+static inline vr v_rounded(vr v) {
+#if defined(AMBI_ISA_avx512)
+  __asm__("" : "+v"(v));
+#elif defined(AMBI_ISA_avx2)
+  __asm__("" : "+x"(v));
+#elif defined(AMBI_ISA_neon)
+  __asm__("" : "+w"(v));
+#endif
+  return v;
+}
+
 #if AMBI_REAL == 32
 /* The nearest integer, ties to even; |a| < 2^22. */
 static inline vr v_rint(vr a) {

@@ -13,9 +13,10 @@ typedef struct {
   real scale, cap; /* cap 0: none */
 } logit_map;
 
+/* Rounded, as max is: else l - max of the largest is what the product lost, which for large l is anything. */
 INLINE vr logit_of(logit_map f, vr x) {
-  if (f.cap > 0) return f.cap * m_tanh(x / f.cap);
-  return x * f.scale;
+  if (f.cap > 0) return v_rounded(f.cap * m_tanh(x / f.cap));
+  return v_rounded(x * f.scale);
 }
 
 typedef struct {

@@ -123,6 +123,8 @@ static ambi_status recipe(problem *p) {
   r->together = r->groups ? r->heads / r->groups : 0;
   r->scale = p->op.u.attention.scale != 0 ? p->op.u.attention.scale : 1 / sqrt((double)(r->width ? r->width : 1));
   r->softcap = p->op.u.attention.softcap;
+  TRY(expect_number(p, "scale", r->scale));
+  TRY(expect_number(p, "softcap", r->softcap));
   r->causal = p->op.u.attention.causal != 0;
   r->window = p->op.u.attention.window;
   if (is_backward(p)) read_what_is_needed(p);

@@ -33,6 +33,7 @@ static ambi_status shapes(problem *p) {
 }
 
 static ambi_status recipe(problem *p) {
+  TRY(expect_number(p, "softcap", p->op.u.cross_entropy.softcap));
   rows_make(p, LOGITS, ce_vectors(p, LOSS));
   p->flops = (uint64_t)ambi_numel(&p->t[LOGITS]) * (is_backward(p) || writes_slot(p, GRAD) ? 6 : 3);
   return AMBI_OK;

@@ -66,6 +66,8 @@ static uint32_t not_needed(const problem *p) {
 }
 
 static ambi_status recipe(problem *p) {
+  TRY(rows_have_elements(p, X, MEAN));
+  TRY(rows_have_elements(p, X, RSTD));
   if (is_backward(p)) p->reads &= ~not_needed(p);
   rows_make(p, X, AMBI_BIT(W) | AMBI_BIT(B));
   p->flops = (uint64_t)ambi_numel(&p->t[X]) * (is_backward(p) ? 14 : 7);

@@ -45,6 +45,7 @@ static bool sizes_fit(int64_t rows, int64_t C, int64_t K) {
 }
 
 static ambi_status recipe(problem *p) {
+  TRY(expect_number(p, "softcap", p->op.u.linear_cross_entropy.softcap));
   rows_make(p, X, AMBI_BIT(W) | AMBI_BIT(B) | ce_vectors(p, LOSS));
   int64_t rows = rows_of(p)->rows.count, C = p->t[W].shape[0], K = p->t[W].shape[1];
   if (!sizes_fit(rows, C, K))

@@ -373,7 +373,7 @@ INLINE void backward_rows(const cpu_call *c, const row_group *rows, int kind, re
   for (int g = 0; g < rows->count; g++) {
     backward_line *l = &line[g];
     l->r = reads_slot(c->p, RSTD) ? row_get(c, RSTD, rows->first + g) : rstd(c, &l->squares);
-    l->pull = l->r * l->r * l->r * (cascade_total(&l->products) / (real)cols);
+    l->pull = l->r * (l->r * (l->r * (cascade_total(&l->products) / (real)cols))); /* r^3 might overflow */
   }
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);

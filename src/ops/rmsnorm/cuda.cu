@@ -119,7 +119,7 @@ inline real row_sums(const args &a, real saved, real (&v)[2], real (&room)[2][2]
   if (HAS(RSTD) && WANTS_DS) group_sums<GROUP>(one, room, turn);
   const real r = HAS(RSTD) ? saved : rstd(v[0], COLS, EPS);
   if (HAS(RSTD)) v[1] = one[0];
-  *pull = r * r * r * (v[1] * (1 / (real)COLS));
+  *pull = r * (r * (r * (v[1] * (1 / (real)COLS)))); /* r^3 might overflow */
   return r;
 }
 

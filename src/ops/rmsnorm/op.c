@@ -57,6 +57,7 @@ static ambi_status shapes(problem *p) {
 }
 
 static ambi_status recipe(problem *p) {
+  TRY(rows_have_elements(p, X, RSTD));
   if (is_backward(p)) {
     bool wants_ds = writes_slot(p, AMBI_GRAD(X)) || writes_slot(p, AMBI_GRAD(RESIDUAL));
     if (reads_slot(p, SUM)) p->reads &= ~(AMBI_BIT(X) | AMBI_BIT(RESIDUAL)); /* s is at hand */

@@ -7,9 +7,13 @@
  * In registers the exponentials take the place of the logits: of a thread's own max, and later of the row's. */
 #define FROM_Y (BACKWARD && HAS(Y))
 
+/* a b, not contracted with what is added to it: l - max of the largest l is 0, though |l| be large */
+inline float rounded(float a, float b) { return __fmul_rn(a, b); }
+inline double rounded(double a, double b) { return __dmul_rn(a, b); }
+
 /* x becomes l = scale x, -inf past the row's end */
 inline void to_l(const args &a, real (&l)[VEC], nth column) {
-  for (int k = 0; k < VEC; k++) l[k] = inside(column + k, COLS) ? l[k] * SCALE : (real)-INFINITY;
+  for (int k = 0; k < VEC; k++) l[k] = inside(column + k, COLS) ? rounded(l[k], SCALE) : (real)-INFINITY;
 }
 
 inline void get_l(const args &a, real (&l)[VEC], const line &x, nth column) {

@@ -31,6 +31,7 @@ static ambi_status shapes(problem *p) {
 }
 
 static ambi_status recipe(problem *p) {
+  TRY(expect_number(p, "scale", p->op.u.softmax.scale));
   if (is_backward(p) && reads_slot(p, Y)) p->reads &= ~AMBI_BIT(X);
   rows_make(p, X, 0);
   p->flops = (uint64_t)ambi_numel(&p->t[X]) * (is_backward(p) && reads_slot(p, Y) ? 5 : 4); /* e^l counted as one */

@@ -1,0 +1,111 @@
+/* test_extremes.c -- numbers whose products lose all digits or leave f32's range on the way to a result that is in it;
+ * and a gradient that is added to its own source. On every instruction set; `test_extremes DEVICE`: on that. */
+#include <math.h>
+
+#include "test.h"
+
+/* One plan over host memory: what lies in `host` goes up, and comes back; slots that share memory share a buffer. */
+static void run(ambi_device *dev, const ambi_op *op, void *const host[AMBI_SLOTS], size_t bytes) {
+  ambi_plan *plan;
+  ambi_plan_info info;
+  ambi_stream *stream;
+  ambi_buf work = {0}, bufs[AMBI_SLOTS] = {0};
+  if (!CHECK_OK(ambi_plan_create(dev, op, &plan)) || !CHECK_OK(ambi_stream_create(dev, NULL, &stream))) return;
+  CHECK_OK(ambi_plan_get_info(plan, &info));
+  if (info.workspace) CHECK_OK(ambi_alloc(dev, info.workspace, &work));
+  for (int s = 0; s < AMBI_SLOTS; s++) {
+    int same = 0;
+    while (host[s] && host[same] != host[s]) same++;
+    if (host[s] && same < s) bufs[s] = bufs[same];
+    if (host[s] && same == s && CHECK_OK(ambi_alloc(dev, bytes, &bufs[s])))
+      CHECK_OK(ambi_upload(stream, bufs[s], host[s], bytes));
+  }
+  CHECK_OK(ambi_run(plan, stream, bufs, AMBI_SLOTS, work));
+  for (int s = 0; s < AMBI_SLOTS; s++)
+    if (host[s]) CHECK_OK(ambi_download(stream, host[s], bufs[s], bytes));
+  CHECK_OK(ambi_stream_wait(stream));
+  for (int s = 0; s < AMBI_SLOTS; s++) {
+    for (int other = s + 1; other < AMBI_SLOTS; other++)
+      if (bufs[other].data == bufs[s].data) bufs[other] = (ambi_buf){0};
+    ambi_free(dev, bufs[s]);
+  }
+  ambi_free(dev, work);
+  ambi_stream_destroy(stream);
+  ambi_plan_destroy(plan);
+}
+
+/* Equal logits are equally likely, however large; the last of the row is in no whole vector. */
+static void equal_logits(ambi_device *dev, const char *name) {
+  enum { COLS = 101 };
+  static const float values[] = {1e6f, 1e9f, -1e30f, 3e37f};
+  for (int i = 0; i < 4; i++)
+    for (int log = 0; log < 2; log++) {
+      float x[COLS], y[COLS] = {0};
+      ambi_op op = {.kind = AMBI_SOFTMAX, .u.softmax = {.scale = 0.1, .log = log}};
+      void *host[AMBI_SLOTS] = {[AMBI_SOFTMAX_X] = x, [AMBI_SOFTMAX_Y] = y};
+      const double want = log ? -4.61512051684126 : 1.0 / COLS; /* log(1 / 101) */
+      int wrong = 0;
+      for (int k = 0; k < COLS; k++) x[k] = values[i];
+      op.t[AMBI_SOFTMAX_X] = ambi_dense(AMBI_F32, 1, (int64_t[]){COLS});
+      run(dev, &op, host, sizeof x);
+      for (int k = 0; k < COLS; k++) wrong += !(fabs((double)y[k] / want - 1) < 1e-6);
+      CHECK(wrong == 0, "%s, log %d, logits of %g: %d of %d are not %g, as y[0] = %g", name, log, (double)values[i],
+            wrong, COLS, want, (double)y[0]);
+    }
+}
+
+/* dx of rows m times 1 .. 8: that of m = 1 over m, though r^3 is not in f32's range. */
+static void far_rows(ambi_device *dev, const char *name) {
+  enum { COLS = 8 };
+  static const float sizes[] = {1, 1e14f, 1e15f, 1e-14f};
+  float first[COLS] = {0};
+  for (int i = 0; i < 4; i++) {
+    float x[COLS], dy[COLS], dx[COLS] = {0};
+    ambi_op op = {.kind = AMBI_RMSNORM, .pass = AMBI_BACKWARD, .u.rmsnorm.eps = 1e-34};
+    void *host[AMBI_SLOTS] = {[AMBI_RMSNORM_X] = x, [AMBI_GRAD(AMBI_RMSNORM_Y)] = dy, [AMBI_GRAD(AMBI_RMSNORM_X)] = dx};
+    double most = 0;
+    for (int k = 0; k < COLS; k++) x[k] = sizes[i] * (float)(k + 1), dy[k] = (float)(1 + k % 3);
+    op.t[AMBI_RMSNORM_X] = ambi_dense(AMBI_F32, 1, (int64_t[]){COLS});
+    run(dev, &op, host, sizeof x);
+    if (i == 0) memcpy(first, dx, sizeof dx);
+    for (int k = 0; k < COLS; k++) {
+      const double off = fabs((double)dx[k] * (double)sizes[i] - (double)first[k]);
+      most = off <= most ? most : off; /* NaN too */
+    }
+    CHECK(most < 1e-6, "%s: dx of rows of %g is off by %g", name, (double)sizes[i], most);
+  }
+}
+
+/* dx += dy, in one buffer */
+static void added_in_place(ambi_device *dev, const char *name) {
+  float v[4] = {1, 2, 3, 4};
+  ambi_op op = {.kind = AMBI_CAST, .pass = AMBI_BACKWARD, .accumulate = AMBI_BIT(AMBI_CAST_X)};
+  void *host[AMBI_SLOTS] = {[AMBI_GRAD(AMBI_CAST_X)] = v, [AMBI_GRAD(AMBI_CAST_Y)] = v};
+  op.t[AMBI_CAST_X] = ambi_dense(AMBI_F32, 1, (int64_t[]){4});
+  run(dev, &op, host, sizeof v);
+  for (int k = 0; k < 4; k++) CHECK(v[k] == 2 * (float)(k + 1), "%s: %d + %d is %g", name, k + 1, k + 1, (double)v[k]);
+}
+
+static void test_device(ambi_device *dev, const char *name) {
+  equal_logits(dev, name);
+  far_rows(dev, name);
+  added_in_place(dev, name);
+  ambi_device_close(dev);
+}
+
+int main(int argc, char **argv) {
+  static const char *const isas[] = {NULL, "avx512", "avx2", "neon", "baseline"};
+  ambi_device *dev;
+  if (argc > 1) {
+    if (CHECK_OK(ambi_device_open(argv[1], NULL, &dev))) test_device(dev, argv[1]);
+    return test_done();
+  }
+  for (int i = 0; i < 5; i++) {
+    const ambi_device_options o = {.max_isa = isas[i], .threads = 1};
+    ambi_device_info info;
+    if (ambi_device_open("cpu", &o, &dev) != AMBI_OK) continue; /* not of this machine */
+    ambi_device_get_info(dev, &info);
+    test_device(dev, info.isa);
+  }
+  return test_done();
+}
