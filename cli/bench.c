@@ -314,6 +314,10 @@ static int check_options(const bench_options *o) {
     fprintf(stderr, "ambi bench: --case: %s\n", list);
     return 2;
   }
+  if (o->in_place && !o->text) {
+    fprintf(stderr, "ambi bench: --in-place is for one case: --case TEXT gives it\n");
+    return 2;
+  }
   if (o->op && strcmp(o->op, "overhead") && !case_find_op(o->op))
     return refuse("op", o->op, strcat(case_list_ops(list, sizeof list - 12), ", overhead"));
   if (o->op && o->text && case_find_op(o->op) != op.kind) {
