@@ -213,7 +213,7 @@ static int check_choice(const checker *ck) {
 
 /* The other arguments, likewise */
 static int check_arguments(const checker *ck) {
-  char err[200];
+  char err[1400];
   int known = !ck->dtype;
   for (int m = 0; m < MIXES; m++) known |= has_mix(ck, m);
   if (!known) {
@@ -227,9 +227,14 @@ static int check_arguments(const checker *ck) {
   const option_range rows[] = {{"elements", (double)ck->elements, 0, 0x1p56},
                                {"jobs", (double)ck->jobs, 0, 1024},
                                {"random", (double)ck->random, 0, 1e6}};
-  if (options_in_range(rows, sizeof rows / sizeof *rows, err, sizeof err)) return 0;
-  fprintf(stderr, "ambi check: %s\n", err);
-  return 2;
+  const char *where = "";
+  int good = options_in_range(rows, sizeof rows / sizeof *rows, err, sizeof err);
+  if (good && ck->vectors) { /* now, not after all else has been checked */
+    where = "--vectors: ";
+    good = vectors_readable(ck->vectors, err, sizeof err);
+  }
+  if (!good) fprintf(stderr, "ambi check: %s%s\n", where, err);
+  return good ? 0 : 2;
 }
 
 static int run_checks(checker *ck) {

@@ -216,29 +216,55 @@ static char *read_text(const char *path, size_t *size) {
   return text;
 }
 
-int vectors_check(const target *dev, const target *ref, const char *dir, const vectors_choice *choice,
-                  vectors_result *r) {
+typedef struct {
+  json_doc *cases;
+  safetensors *file;
+} vectors_files;
+
+static void close_files(vectors_files *f) {
+  safetensors_close(f->file);
+  json_free(f->cases);
+}
+
+/* Both files of the folder; 1, or 0 and err when one cannot be read. */
+static int open_files(vectors_files *f, const char *dir, char *err, size_t n) {
   char path[1000], why[300] = "cannot be read";
   size_t size = 0;
-  int64_t number = 0;
-  vectors_job j = {.dev = dev, .ref = ref, .verbose = choice->verbose, .result = r};
+  *f = (vectors_files){0};
   snprintf(path, sizeof path, "%s/ops.json", dir);
   char *text = read_text(path, &size);
-  json_doc *doc = text ? json_parse(text, size, why, sizeof why) : NULL;
+  f->cases = text ? json_parse(text, size, why, sizeof why) : NULL;
   free(text);
-  if (!doc || json_root(doc)->type != JSON_ARRAY) {
-    vectors_failure(&j, path, "%s", doc ? "is no array of cases" : why);
-    json_free(doc);
-    return -1;
+  if (!f->cases || json_root(f->cases)->type != JSON_ARRAY) {
+    snprintf(err, n, "%s: %s", path, f->cases ? "is no array of cases" : why);
+  } else {
+    snprintf(path, sizeof path, "%s/ops.safetensors", dir);
+    f->file = safetensors_open(path, err, n);
   }
-  snprintf(path, sizeof path, "%s/ops.safetensors", dir);
-  safetensors *file = safetensors_open(path, why, sizeof why);
-  j.file = file;
-  if (!file) vectors_failure(&j, "ops.safetensors", "%s", why);
-  for (const json_value *c = json_root(doc)->child; c && file; c = c->next)
+  if (!f->file) close_files(f);
+  return f->file != NULL;
+}
+
+int vectors_readable(const char *dir, char *err, size_t n) {
+  vectors_files f;
+  int good = open_files(&f, dir, err, n);
+  if (good) close_files(&f);
+  return good;
+}
+
+void vectors_check(const target *dev, const target *ref, const char *dir, const vectors_choice *choice,
+                   vectors_result *r) {
+  char err[1400];
+  vectors_files f;
+  int64_t number = 0;
+  vectors_job j = {.dev = dev, .ref = ref, .verbose = choice->verbose, .result = r};
+  if (!open_files(&f, dir, err, sizeof err)) {
+    vectors_failure(&j, "files", "%s", err);
+    return;
+  }
+  j.file = f.file;
+  for (const json_value *c = json_root(f.cases)->child; c; c = c->next)
     if (number++ % choice->jobs == choice->job) check_entry(&j, c, choice->op);
   end_missing(&j);
-  safetensors_close(file);
-  json_free(doc);
-  return file ? 0 : -1;
+  close_files(&f);
 }

@@ -14,10 +14,12 @@ typedef struct {
   int verbose;
 } vectors_choice;
 
+/* Whether both files of `dir` can be read; where not, err says which, and why. */
+int vectors_readable(const char *dir, char *err, size_t n);
+
 /* Runs the cases of `dir` on `dev` in f64, f32, f16 and bf16, forward and backward, and adds to *r. Failures and
- * skipped cases are printed, with `verbose` every comparison. 0, or -1 when the files could not be read, which is
- * printed and counted as one failure. */
-int vectors_check(const target *dev, const target *ref, const char *dir, const vectors_choice *choice,
-                  vectors_result *r);
+ * skipped cases are printed, with `verbose` every comparison. Files that cannot be read are one failure. */
+void vectors_check(const target *dev, const target *ref, const char *dir, const vectors_choice *choice,
+                   vectors_result *r);
 
 #endif
