@@ -182,10 +182,10 @@ int docs_main(int argc, char **argv) {
     return 1;
   }
   rc = write_page(dir, "ops", AMBI_OP_NONE);
-  for (int k = 1; k < AMBI_KINDS; k++) {
+  for (int k = 1; k < AMBI_KINDS && rc == 0; k++) { /* where one page cannot be written the next cannot either */
     const ambi_op_info *op = ambi_op_get_info((ambi_kind)k);
     if (!op) continue;
-    rc |= write_page(dir, op->name, (ambi_kind)k);
+    rc = write_page(dir, op->name, (ambi_kind)k);
     pages++;
   }
   if (rc == 0) printf("%d pages and an index in %s\n", pages, dir);
