@@ -27,6 +27,7 @@ int report_main(int argc, char **argv) {
     fprintf(stderr, "ambi report: %s\n", err);
     return 1;
   }
+  if (*err) fprintf(stderr, "ambi report: warning: %s\n", err);
   printf("%s/report.html\n", folder);
   return 0;
 }

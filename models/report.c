@@ -58,6 +58,13 @@ static int write_page(const view *v, const char *path, char *err, size_t n) {
   return file_commit(&draft, err, n);
 }
 
+static void warn(const view *v, const char *log, char *err, size_t n) {
+  if (n) *err = 0;
+  if (n && v->log.bad)
+    snprintf(err, n, "%s: lines that are no JSON objects were left out: %lld, the first is line %lld", log,
+             (long long)v->log.bad, (long long)v->log.bad_line);
+}
+
 int report_write(const char *folder, char *err, size_t n) {
   view v = {0};
   char *log = path_in(folder, "log.jsonl", err, n), *config = path_in(folder, "config.json", err, n),
@@ -69,6 +76,7 @@ int report_write(const char *folder, char *err, size_t n) {
     if (!ok && n) snprintf(err, n, "%s: out of memory", page);
   }
   ok = ok && write_page(&v, page, err, n);
+  if (ok) warn(&v, log, err, n);
   view_free(&v);
   free(log);
   free(config);

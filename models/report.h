@@ -9,7 +9,8 @@
 #define MODELS_REPORT_H
 #include <stddef.h>
 
-/* 1, or 0 after a failure: err says why, and an older report is still there. */
+/* 1, and err is empty or a warning about lines that were left out; 0 after a failure: err says why, and an older report
+ * is still there. */
 int report_write(const char *folder, char *err, size_t n);
 
 #endif

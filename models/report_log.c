@@ -136,10 +136,12 @@ static int take_line(run_log *log, const char *line, size_t bytes, int64_t numbe
   if (bytes == 0) return 1;
   json_doc *doc = json_parse(line, bytes, err, sizeof err);
   if (!doc || json_root(doc)->type != JSON_OBJECT) {
-    if (!last && log->bad++ == 0) log->bad_line = number;
+    if (!log->bad_line) log->bad_line = number;
+    log->bad += !last;
     json_free(doc);
     return 1;
   }
+  log->good++;
   const char *name = json_text(json_get(json_root(doc), "event"));
   if (name && strcmp(name, "start") == 0) {
     json_free(log->start);
@@ -173,8 +175,10 @@ int run_log_read(run_log *log, const char *path, char *err, size_t n) {
   if (!text) return 0;
   int ok = take_lines(log, text, bytes);
   free(text);
-  if (ok) return 1;
-  if (n) snprintf(err, n, "%s: out of memory", path);
+  int garbage = ok && log->bad_line && !log->good; /* a page about nothing would take the place of a good one */
+  if (ok && !garbage) return 1;
+  if (n && garbage) snprintf(err, n, "%s: line %lld is no JSON object", path, (long long)log->bad_line);
+  if (n && !garbage) snprintf(err, n, "%s: out of memory", path);
   run_log_free(log);
   return 0;
 }

@@ -44,12 +44,14 @@ typedef struct {
 typedef struct {
   log_list list[LOG_EVENTS];
   json_doc *start;  /* the last start's line; NULL: none */
-  int64_t bad;      /* lines that are no JSON object */
-  int64_t bad_line; /* the first of them, from 1 */
+  int64_t good;     /* lines that are a JSON object */
+  int64_t bad;      /* lines that are none, but for a torn last one */
+  int64_t bad_line; /* the first that is none, from 1 */
   double clock;     /* seconds before the clock last began again */
 } run_log;
 
-/* 1, or 0 after a failure, when err says why and there is nothing to free. */
+/* 1, or 0 after a failure (a log of which no line can be read is one), when err says why and there is nothing to free.
+ */
 int run_log_read(run_log *log, const char *path, char *err, size_t n);
 void run_log_free(run_log *log);
 

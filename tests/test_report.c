@@ -14,7 +14,7 @@
 #include "test.h"
 
 static char folder[] = "/tmp/ambi-report-XXXXXX";
-static char err[400];
+static char err[400], warning[400]; /* warning: of the last report_of */
 
 static const char *in(const char *name) {
   static char path[200];
@@ -101,6 +101,7 @@ static char *report_of_bytes(const char *what, const char *log, size_t log_bytes
   size_t bytes = 0;
   put_file("log.jsonl", log, log_bytes);
   if (!CHECK(report_write(folder, err, sizeof err), "%s: %s", what, err)) return calloc(1, 1);
+  memcpy(warning, err, sizeof warning);
   char *html = file_read(in("report.html"), (size_t)1 << 24, &bytes, err, sizeof err);
   CHECK(html != NULL, "%s: %s", what, err);
   if (!html) return calloc(1, 1);
@@ -182,12 +183,14 @@ static void test_broken_lines(void) {
   char *html = report_of("a torn last line", START STEP(1, 2) "{\"event\":\"step\",\"st");
   HOLDS(html, "[1,40960");
   LACKS(html, "could not be read");
+  CHECK(!*warning, "a torn last line: %s", warning);
   free(html);
   html = report_of("a whole last line without newline", STEP(1, 2) "{\"event\":\"step\",\"step\":2,\"loss\":1.75}");
   HOLDS(html, "[2,null,null,1.75,1.75,null,null,null]");
   free(html);
   html = report_of("malformed lines", STEP(1, 2) "{\"event\":\"step\",\n[1]\n\r\n" STEP(2, 2) "\xff\n" STEP(3, 2));
   HOLDS(html, "could not be read: 3, the first is line 2.");
+  CHECK(strstr(warning, "no JSON objects were left out: 3, the first is line 2"), "the warning is '%s'", warning);
   HOLDS(html, "[3,40960");
   free(html);
   static const char nul[] = STEP(1, 2) "a\0b\n" STEP(2, 2);
@@ -352,6 +355,22 @@ static void test_full(void) {
   CHECK(only_the_old(), "a full disk: not as it was");
 }
 
+/* The page of a run is not replaced by one about nothing. */
+static void test_garbage(void) {
+  static const char *const logs[] = {"garbage\n", "\n[1]\ngarbage", "{\"event\":\"st"};
+  static const char *const lines[] = {"log.jsonl: line 1 is no JSON", "log.jsonl: line 2 is no JSON",
+                                      "log.jsonl: line 1 is no JSON"};
+  size_t bytes;
+  free(report_of("a good log", START STEP(7, 2.5)));
+  for (size_t i = 0; i < sizeof logs / sizeof *logs; i++) {
+    put_file("log.jsonl", logs[i], strlen(logs[i]));
+    CHECK(!report_write(folder, err, sizeof err) && strstr(err, lines[i]), "'%s': %s", logs[i], err);
+  }
+  char *html = file_read(in("report.html"), (size_t)1 << 24, &bytes, err, sizeof err);
+  CHECK(html && strstr(html, "the log ends at step 7 of 1,000"), "a log of garbage: the page is another");
+  free(html);
+}
+
 static void test_failures(void) {
   CHECK(!report_write(in("no/such/folder"), err, sizeof err) && strstr(err, "log.jsonl"), "a missing folder: %s", err);
   CHECK(!report_write("", err, sizeof err), "an empty name");
@@ -385,7 +404,11 @@ static void test_damaged(void) {
       damaged[n++] = dice == 1 ? (char)(state >> 24) : dice == 2 ? "0\"{}9eE-.\n"[(state >> 24) % 10] : log[i];
       if (dice == 3) damaged[n++] = log[i];
     }
-    free(report_of_bytes("a damaged log", damaged, n));
+    put_file("log.jsonl", damaged, n);
+    if (report_write(folder, err, sizeof err))
+      free(report_of_bytes("a damaged log", damaged, n));
+    else
+      CHECK(strstr(err, "is no JSON object"), "a damaged log: %s", err);
   }
 }
 
@@ -435,6 +458,7 @@ int main(void) {
   test_many();
   test_config();
   test_damaged();
+  test_garbage();
   test_failures();
   unlink(in("log.jsonl"));
   unlink(in("report.html"));
