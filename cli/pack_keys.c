@@ -142,8 +142,18 @@ int pack_sign(int argc, char **argv) {
 }
 
 /* ---- trust ---- */
-/* Keys between commas; how many, or -1 */
-static int read_keys(const char *list, uint8_t keys[MOST_KEYS][32]) {
+/* A secret key among those to trust would read as a pack that was tampered with, and among those revoked revoke nobody:
+ * it is known by its public key, in the file beside it. */
+static int is_secret(const char *file, const uint8_t key[32]) {
+  char path[4200];
+  uint8_t of_it[32], beside[32];
+  snprintf(path, sizeof path, "%s.pub", file);
+  return access(path, R_OK) == 0 && key_read(path, beside) && ambi_pack_public_key(key, of_it) == AMBI_OK &&
+         memcmp(of_it, beside, sizeof beside) == 0;
+}
+
+/* Keys between commas, to trust or to revoke; how many, or -1 */
+static int read_keys(const char *list, const char *to, uint8_t keys[MOST_KEYS][32]) {
   char one[4096];
   int n = 0;
   for (const char *from = list; from && *from; n++) {
@@ -152,6 +162,10 @@ static int read_keys(const char *list, uint8_t keys[MOST_KEYS][32]) {
     memcpy(one, from, length);
     one[length] = 0;
     if (!key_read(one, keys[n])) return -1;
+    if (is_secret(one, keys[n])) {
+      fprintf(stderr, "ambi pack: %s is a secret key; %s.pub is the one to %s\n", one, one, to);
+      return -1;
+    }
     from += length + (from[length] == ',');
   }
   return n;
@@ -171,7 +185,7 @@ static void report(void *context, const char *check, int passed, const char *sen
 }
 
 ambi_pack_host *trust_host(trust_options *t) {
-  int trusted = read_keys(t->trust, t->keys), revoked = read_keys(t->revoked, t->bad);
+  int trusted = read_keys(t->trust, "trust", t->keys), revoked = read_keys(t->revoked, "revoke", t->bad);
   ambi_pack_host *host = NULL;
   if (trusted < 0 || revoked < 0) return NULL;
   if (trusted == 0 && !t->insecure)

@@ -248,6 +248,12 @@ static void test_keys(void) {
   REFUSED(1, "me.key.pub: a public key", pack_sign, in_root("pack"), "--key", in_root("me.key.pub"));
   REFUSED(1, "me.key.pub: a public key", pack_build, in_root("pack"), in_root("built"), "--key", in_root("me.key.pub"));
   REFUSED(0, "", pack_info, in_root("pack"), "--trust", hex); /* signed as it was */
+  REFUSED(0, "", pack_keygen, in_root("mine"));
+  REFUSED(1, "mine is a secret key; ", pack_info, in_root("pack"), "--trust", in_root("mine"));
+  CHECK(strstr(said, "mine.pub is the one to trust\n"), "%s", said);
+  REFUSED(1, "mine.pub is the one to revoke\n", pack_info, in_root("pack"), "--trust", hex, "--revoked",
+          in_root("mine"));
+  REFUSED(1, "not signed by any", pack_info, in_root("pack"), "--trust", in_root("mine.pub"));
   REFUSED(1, "ambi pack: ", pack_keygen, in_root("absent/me.key"));
   memset(long_name, '/', sizeof long_name); /* ROOT///..///long.key: with .pub after it, it would be cut off */
   memcpy(long_name, root, strlen(root));
