@@ -25,11 +25,15 @@ int sign_folder(const char *folder, const uint8_t secret[32], char hex[65]); /* 
 
 /* ---- trust: the options that every command which opens a pack has ---- */
 enum { MOST_KEYS = 16 };
+typedef enum { ENGINE_NEEDED, ENGINE_WANTED, ENGINE_UNUSED } engine_use; /* of Wasmtime */
+
 typedef struct {
   const char *trust, *revoked, *state;
   int64_t most_ticks, most_pages; /* 0: the host's own */
   int insecure, verbose, refused; /* refused: how many checks have failed */
   uint8_t keys[MOST_KEYS][32], bad[MOST_KEYS][32];
+  engine_use engine;
+  char lacks[400]; /* ENGINE_WANTED: why there is none; empty: there is one */
 } trust_options;
 
 #define TRUST_OPTIONS(t)                                                                                          \

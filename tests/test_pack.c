@@ -494,6 +494,28 @@ static void test_missing_runtime(void) {
   unsetenv("AMBI_SODIUM");
 }
 
+/* A host that verifies only asks for no engine, refuses what any host refuses, and runs nothing. */
+static void test_verify_only(void) {
+  ambi_pack_options o = {.trusted = (const uint8_t(*)[32])key, .trusted_count = 1, .verify_only = 1};
+  ambi_pack_host *h = NULL;
+  ambi_pack *p = NULL;
+  ambi_pack_kernel *k = NULL;
+  ambi_pack_kernel_info info;
+  char kept[1024];
+  const char *was = getenv("AMBI_WASMTIME");
+  snprintf(kept, sizeof kept, "%s", was ? was : "");
+  setenv("AMBI_WASMTIME", "/nowhere/libwasmtime.so", 1);
+  if (CHECK_OK(ambi_pack_host_create(&o, &h)) && CHECK_OK(ambi_pack_open(h, good_folder, &p))) {
+    CHECK(ambi_pack_get_kernel_info(p, 0, &info) == AMBI_OK && info.bytes, "no kernel is described");
+    CHECK_STATUS(ambi_pack_kernel_open(p, info.id, &k), AMBI_UNSUPPORTED, "verifies only");
+    CHECK_STATUS(ambi_pack_swap(h, p), AMBI_UNSUPPORTED, "verifies only");
+    ambi_pack_close(p);
+    CHECK_STATUS(ambi_pack_open(h, path_of("wrong-key"), &p), AMBI_DENIED, "signature");
+  }
+  ambi_pack_host_destroy(h);
+  setenv("AMBI_WASMTIME", kept, 1);
+}
+
 /* ---- all of it ---- */
 static bool begin(void) {
   char path[512];
@@ -533,6 +555,7 @@ int main(void) {
     test_many_kernels();
     test_odd_files();
     test_missing_runtime();
+    test_verify_only();
     still_well("everything");
   }
   ambi_pack_close(good_pack);

@@ -262,6 +262,26 @@ static void test_keys(void) {
   CHECK(access(in_root("long.key"), F_OK) != 0, "no key was left");
 }
 
+/* Wasmtime is for running: without it a pack is read, and verified but for its self-tests. */
+static void test_no_engine(void) {
+  const char *was = getenv("AMBI_WASMTIME");
+  char kept[4096], err[200];
+  size_t n;
+  snprintf(kept, sizeof kept, "%s", was ? was : "");
+  REFUSED(0, "", pack_verify, in_root("loud"), "--trust", hex);
+  setenv("AMBI_WASMTIME", "/nowhere/libwasmtime.so", 1);
+  REFUSED(0, "", pack_info, in_root("loud"), "--trust", hex);
+  REFUSED(3, "", pack_verify, in_root("loud"), "--trust", hex);
+  char *text = file_read(in_root("stdout"), MOST_SAID, &n, err, sizeof err);
+  CHECK(text && strstr(text, "ok    hash") && strstr(text, "SKIP  self-test       kernel packs need Wasmtime") &&
+            strstr(text, "\nNOT TESTED: ") && !strstr(text, "verified"),
+        "%s", text ? text : err);
+  free(text);
+  REFUSED(1, "", pack_verify, in_root("loud"), "--trust", in_root("mine.pub"));
+  REFUSED(1, "kernel packs need Wasmtime", pack_run, K, "--a", in_root("a.npy"));
+  setenv("AMBI_WASMTIME", kept, 1);
+}
+
 static void test_build(void) {
   char *from = in_root("modules"), *to = in_root("built");
   REFUSED(2, "--version: expected one such as 1.2.3", pack_build, from, to, "--version", "1");
@@ -303,6 +323,7 @@ int main(void) {
   test_loud();
   test_limits();
   test_keys();
+  test_no_engine();
   test_build();
   test_swaps();
   char command[128];

@@ -23,7 +23,7 @@
  *  - Any threads may use one host, pack or kernel at once; a call belongs to one thread.
  *  - After fork() a child must use nothing of a host, nor destroy it: the thread that ends its calls is not there.
  *  - Needs Wasmtime's shared library (AMBI_WASMTIME names it) and libsodium (AMBI_SODIUM), loaded when a host is made;
- *    keys need libsodium alone.
+ *    keys, and hosts that verify only, need libsodium alone.
  *    Without them ambi_pack_host_create says so, and the rest of ambi works.
  *  - Functions of this header print nothing; ambi_error() says what went wrong. */
 #ifndef AMBI_PACK_H
@@ -58,6 +58,7 @@ typedef struct {
   int insecure_accept_unsigned_packs_for_development; /* needs `report`: nobody shall do this unknowingly */
   /* What the host allows a kernel at most, whatever its manifest asks for; 0: 60000 ms, and 65536 pages of 64 KiB. */
   uint32_t most_ticks, most_pages;
+  int verify_only; /* packs are verified and described, no kernel can be opened: needs no Wasmtime */
 } ambi_pack_options;
 
 AMBI_API ambi_status ambi_pack_host_create(const ambi_pack_options *o, ambi_pack_host **out);

@@ -169,9 +169,9 @@ ambi_status ambi_pack_host_create(const ambi_pack_options *o, ambi_pack_host **o
   pthread_cond_init(&h->ticker.wake, NULL);
   ambi_status s = copy_options(h, o);
   if (s == AMBI_OK) s = sodium_load(&h->sodium);
-  if (s == AMBI_OK) s = wasmtime_load(&h->w);
+  if (s == AMBI_OK && !o->verify_only) s = wasmtime_load(&h->w);
   if (s == AMBI_OK) s = trust_load_names(h);
-  if (s == AMBI_OK) s = start_engine(h);
+  if (s == AMBI_OK && !o->verify_only) s = start_engine(h);
   if (s == AMBI_OK)
     *out = h;
   else

@@ -241,6 +241,7 @@ ambi_status kernel_load(ambi_pack_kernel *k) {
   bool ready = k->tested;
   pthread_mutex_unlock(&k->lock);
   if (ready) return AMBI_OK;
+  if (!p->host->engine) return fail(AMBI_UNSUPPORTED, "%s: this host verifies only: it runs no kernels", k->m->id);
   TRY(stack_check(k->m->id));
   compiled *code;
   TRY(code_get(p->host, k->m, p->bytes[index], p->sizes[index], &code));
