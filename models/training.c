@@ -77,7 +77,7 @@ static int explain_skipped(loop *l, const double v[NUMBERS], int64_t skipped, in
     const int found = diagnose_nonfinite(&l->learn, where, sizeof where);
     snprintf(text, sizeof text, "step %lld is skipped: the %s is not finite%s%s", (long long)l->step + 1,
              isfinite(v[NUMBER_LOSS]) ? "gradient" : "loss", found ? ", " : "", where);
-    l->skipped = skipped < steps && isfinite(v[NUMBER_LOSS]) ? 1 : l->skipped + steps;
+    l->skipped = steps > 1 && skipped < steps ? 1 : l->skipped + steps;
   }
   run_log_skipped(&l->run, l->step + 1, text);
   if (l->t->hooks.say) l->t->hooks.say(l->t->hooks.context, text);

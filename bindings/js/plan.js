@@ -28,7 +28,7 @@ function measure(slot, offset, accumulates) {
   const reach = slot.shape.map((n, k) => (empty ? 0 : (n - 1) * slot.stride[k]));
   const low = reach.reduce((sum, r) => sum + Math.min(r, 0), 0);
   const high = reach.reduce((sum, r) => sum + Math.max(r, 0), 0);
-  const elements = slot.shape.reduce((product, n) => product * n, 1);
+  const elements = slot.shape.reduce((product, n, k) => product * (slot.stride[k] === 0 ? Math.min(n, 1) : n), 1);
   if (offset + low < 0)
     fail(`${slot.name}: its strides lead to element ${offset + low}; an offset of ${-low} would do`);
   slot.offset = offset;

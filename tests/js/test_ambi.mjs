@@ -139,6 +139,14 @@ test('gaps between strided outputs stay as they were', () => {
   equal(`${y}`, '9,1,9,9,2,9');
 });
 
+test('and so do gaps of a gradient that is summed over an axis', () => {
+  const dx = { shape: [2, 2], stride: [0, 3] };
+  const plan = ambi.plan({ op: 'cast', pass: 'backward', tensors: { x: [2, 2] }, grads: { x: dx } });
+  const out = Float32Array.of(10, 20, 30, 40);
+  plan.run({ dy: Float32Array.of(1, 2, 3, 4), dx: out });
+  equal(`${out}`, '4,20,30,6');
+});
+
 test('a negative stride reads backwards', () => {
   const plan = ambi.plan({ op: 'copy', tensors: { x: { shape: [3], stride: [-1], offset: 2 }, y: [3] } });
   equal(`${plan.run({ x: Float32Array.of(1, 2, 3) }).y}`, '3,2,1');
