@@ -90,12 +90,13 @@ int eval_main(int argc, char **argv) {
       {"threads", OPT_INT, &threads, "N", "threads; 0: all cores"},
       {"dtype", OPT_STRING, &dtype, "T", "f32, bf16, f16 or f64 (f32)"},
       {0}};
-  const command_line spec = {"ambi eval",
-                             "MODEL_DIR FILES or FOLDERS",
-                             "How well a model predicts a text: loss, perplexity and bits per byte.",
-                             options,
-                             NULL,
-                             MAX_FILES - 1};
+  const command_line spec = {
+      "ambi eval",
+      "MODEL_DIR FILES, FOLDERS or -",
+      "How well a model predicts a text: loss, perplexity and bits per byte. - is standard input.",
+      options,
+      NULL,
+      MAX_FILES - 1};
   int rc = options_parse(&spec, argc, argv, operand);
   if (rc >= 0) return rc;
   if (!operand[0] || !operand[1]) return complain("a model's folder and a text are needed; see `ambi eval --help`"), 2;

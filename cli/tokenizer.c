@@ -19,11 +19,6 @@
 enum { ERR = 400 };
 static const size_t text_most = SIZE_MAX / 4;
 
-/* "-" is standard input. */
-static char *read_text(const char *path, size_t *bytes, char *err) {
-  return file_read(strcmp(path, "-") == 0 ? "/dev/stdin" : path, text_most, bytes, err, ERR);
-}
-
 /* A file, or "bytes". */
 static tokenizer *open_named(const char *command, const char *name) {
   char err[ERR] = "out of memory";
@@ -73,7 +68,7 @@ static int add_file(void *context, const char *path, int named, char *err, size_
   job *j = context;
   size_t bytes;
   if (is_due(j)) fprintf(stderr, "\r\033[Kreading %.60s", path);
-  char *text = file_read(strcmp(path, "-") == 0 ? "/dev/stdin" : path, text_most, &bytes, err, n);
+  char *text = file_read_or_input(path, text_most, &bytes, err, n);
   if (!text) return 0;
   int binary = !named && memchr(text, 0, bytes) != NULL, ok = binary || tokenizer_trainer_add(j->trainer, text, bytes);
   free(text);
@@ -94,8 +89,7 @@ static void show_merges(void *context, int32_t tokens, int32_t of) {
 /* The text of every path, then the merges, then the file. */
 static int train(job *j, const char *const *paths, tokenizer_training *o, const char *out, char *err) {
   for (; *paths; paths++) {
-    int ok = strcmp(*paths, "-") == 0 ? add_file(j, "-", 1, err, ERR) : files_below(*paths, add_file, j, err, ERR);
-    if (!ok) return 0;
+    if (!files_below(*paths, add_file, j, err, ERR)) return 0;
   }
   o->progress = show_merges;
   o->context = j;
@@ -208,7 +202,7 @@ static int encode_command(int argc, char **argv) {
   if (!t) return operand[0] ? 1 : 2;
   char err[ERR];
   size_t bytes = text ? strlen(text) : 0;
-  char *read = text ? NULL : read_text(operand[1] ? operand[1] : "-", &bytes, err);
+  char *read = text ? NULL : file_read_or_input(operand[1] ? operand[1] : "-", text_most, &bytes, err, ERR);
   int32_t *ids = NULL;
   int64_t n = -1;
   if (!text && !read) {
@@ -275,7 +269,7 @@ static int decode_command(int argc, char **argv) {
   if (!t) return operand[0] ? 1 : 2;
   char err[ERR];
   size_t bytes;
-  char *read = text ? NULL : read_text(operand[1] ? operand[1] : "-", &bytes, err);
+  char *read = text ? NULL : file_read_or_input(operand[1] ? operand[1] : "-", text_most, &bytes, err, ERR);
   rc = text || read ? decode(t, text ? text : read, skip) : fail("decode", err);
   free(read);
   tokenizer_free(t);

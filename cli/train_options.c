@@ -247,6 +247,9 @@ int train_parse(train_arguments *a, int argc, char **argv) {
       NULL,
       TRAIN_FILES - 1};
   int rc = options_parse(&spec, argc, argv, given.file);
+  for (int i = 0; rc < 0 && given.file[i]; i++)
+    if (strcmp(given.file[i], "-") == 0)
+      rc = options_wrong(&spec, "-: --resume could not read standard input again; write it into a file first");
   if (rc < 0 && given.resume) rc = may_resume(&spec);
   if (rc >= 0) return rc;
   *a = given;

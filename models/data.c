@@ -42,7 +42,7 @@ typedef struct {
 static int add_file(void *context, const char *path, int named, char *err, size_t n) {
   const destination *to = context;
   size_t bytes;
-  char *text = file_read(path, (size_t)1 << 34, &bytes, err, n);
+  char *text = file_read_or_input(path, (size_t)1 << 34, &bytes, err, n);
   if (!text) return 0;
   int binary = !named && memchr(text, 0, bytes) != NULL;
   int ok = binary || dataset_add_text(to->d, to->t, text, bytes, err, n);

@@ -14,8 +14,8 @@ typedef struct {
   int64_t block, every; /* tokens of a block; block every - 1, 2 every - 1, .. is for validation. every 0: none is */
 } dataset;
 
-/* Appends a text, or every file that is named or lies below a folder that is; of folders names that begin with a
- * dot, files that hold a NUL and runs of `ambi train` are left out. */
+/* Appends a text, or every file that is named ("-": standard input) or lies below a folder that is; of folders names
+ * that begin with a dot, files that hold a NUL and runs of `ambi train` are left out. */
 int dataset_add_text(dataset *d, const tokenizer *t, const char *text, size_t bytes, char *err, size_t n);
 int dataset_add_path(dataset *d, const tokenizer *t, const char *path, char *err, size_t n);
 /* After the last one. val: the part for validation, 0 to 0.5; length: tokens of a row. */

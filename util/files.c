@@ -74,6 +74,14 @@ char *file_read_plain(const char *path, size_t most, size_t *bytes, char *err, s
   return read_file(path, 1, most, bytes, err, n);
 }
 
+char *file_read_or_input(const char *path, size_t most, size_t *bytes, char *err, size_t n) {
+  const char *why = "";
+  if (strcmp(path, "-") != 0) return file_read(path, most, bytes, err, n);
+  char *data = read_all(stdin, most, bytes, &why);
+  if (!data) fail("standard input", why, err, n);
+  return data;
+}
+
 /* ---- writing ---- */
 
 /* What a draft must not take the place of: 'd' a folder, 's' a device, a pipe or a link to what is open; 0 none. */
@@ -232,5 +240,5 @@ static int walk_path(const walk *w, const char *path, int depth) {
 int files_below(const char *path, int (*visit)(void *context, const char *path, int named, char *err, size_t n),
                 void *context, char *err, size_t n) {
   const walk w = {visit, context, err, n};
-  return walk_path(&w, path, 0);
+  return strcmp(path, "-") == 0 ? visit(context, path, 1, err, n) : walk_path(&w, path, 0);
 }

@@ -14,6 +14,8 @@
 
 /* The bytes and a NUL after them (free them); refused when there are more than `most`. */
 char *file_read(const char *path, size_t most, size_t *bytes, char *err, size_t n);
+/* The same, or of "-" all of standard input, whatever lies behind it. */
+char *file_read_or_input(const char *path, size_t most, size_t *bytes, char *err, size_t n);
 /* The same of a plain file alone: of a pipe, a device or a folder it says so, and does not wait for it. */
 char *file_read_plain(const char *path, size_t most, size_t *bytes, char *err, size_t n);
 /* 1, or 0 after a failure, when whatever was at `path` is still there. Devices and pipes are written to, not replaced.
@@ -30,7 +32,8 @@ int file_commit(file_draft *f, char *err, size_t n);
 void file_cancel(file_draft *f);
 
 /* Calls visit for `path`, or for every file below it when it is a folder, by name: the same order everywhere. Names
- * that begin with a dot and links inside of folders are left out. named: it is `path` itself. Ends at the first 0. */
+ * that begin with a dot and links inside of folders are left out. named: it is `path` itself. Ends at the first 0.
+ * "-", standard input, is visited as it is: file_read_or_input reads it. */
 int files_below(const char *path, int (*visit)(void *context, const char *path, int named, char *err, size_t n),
                 void *context, char *err, size_t n);
 
