@@ -5,7 +5,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "../models/data.h"
@@ -15,8 +14,6 @@
 #include "model_options.h"
 #include "options.h"
 #include "print.h"
-
-enum { MAX_FILES = 1024 };
 
 static int complain(const char *why) { return fprintf(stderr, "ambi eval: %s\n", why), 1; }
 
@@ -38,8 +35,10 @@ static int64_t fill(const dataset *d, int64_t first, int64_t batch, int64_t leng
   return count;
 }
 
+static int64_t rows_of(const dataset *d, int64_t length) { return (d->count - 2) / length + 1; }
+
 static int measure(trainer *r, const dataset *d, tally *t, char *err, size_t n) {
-  const int64_t batch = r->options.batch, length = r->options.length, rows = (d->count - 2) / length + 1;
+  const int64_t batch = r->options.batch, length = r->options.length, rows = rows_of(d, length);
   int32_t *tokens = malloc((size_t)(batch * length) * sizeof *tokens);
   int32_t *targets = malloc((size_t)(batch * length) * sizeof *targets);
   int ok = tokens && targets, terminal = isatty(2);
@@ -60,6 +59,8 @@ static int measure(trainer *r, const dataset *d, tally *t, char *err, size_t n) 
 }
 
 static int evaluate(opened *o, const dataset *d, int64_t batch, int64_t length, char *err, size_t n) {
+  if (length > d->count - 1) length = d->count - 1; /* what a short text leaves empty would be computed all the same */
+  if (batch > rows_of(d, length)) batch = rows_of(d, length);
   const trainer_options options = {.batch = batch, .length = length, .forward_only = 1};
   trainer r;
   tally t = {.bytes = d->bytes};
@@ -76,19 +77,34 @@ static int evaluate(opened *o, const dataset *d, int64_t batch, int64_t length, 
   return 1;
 }
 
-int eval_main(int argc, char **argv) {
-  static const char *operand[MAX_FILES];
-  const char *device = "cpu", *dtype = "f32", *tokens = NULL;
-  int64_t batch = 8, length = 256, threads = 0;
+/* ---- options ---- */
+
+typedef struct {
+  const char **operand; /* the model's folder, then texts */
+  const char *device, *dtype, *tokenizer;
+  int64_t batch, length, threads;
+} arguments;
+
+static int in_order(const arguments *a, char *err, size_t n) {
+  const option_range rows[] = {{"batch", (double)a->batch, 1, 1 << 20},
+                               {"seq", (double)a->length, 1, 1 << 24},
+                               {"threads", (double)a->threads, 0, OPTION_MOST_THREADS}};
+  if (!a->operand[0] || !a->operand[1])
+    return snprintf(err, n, "a model's folder and a text are needed; see `ambi eval --help`"), 0;
+  if (!options_in_range(rows, sizeof rows / sizeof *rows, err, n)) return 0;
+  return model_dtype(a->dtype) != AMBI_NONE || (snprintf(err, n, "--dtype: there are f32, bf16, f16 and f64"), 0);
+}
+
+/* -1 to go on, otherwise the exit status. */
+static int parse(arguments *a, int argc, char **argv) {
   char err[500];
-  memset(operand, 0, sizeof operand);
   const option options[] = {
-      {"seq", OPT_INT, &length, "N", "tokens a row, which is all it sees of the text (256)"},
-      {"batch", OPT_INT, &batch, "N", "rows at once (8)"},
-      {"tokenizer", OPT_STRING, &tokens, "FILE", "a tokenizer.json; otherwise the model's, or bytes"},
-      {"device", OPT_STRING, &device, "NAME", "cpu or cuda:0 (cpu)"},
-      {"threads", OPT_INT, &threads, "N", "threads; 0: all cores"},
-      {"dtype", OPT_STRING, &dtype, "T", "f32, bf16, f16 or f64 (f32)"},
+      {"seq", OPT_INT, &a->length, "N", "tokens a row, which is all it sees of the text (256)"},
+      {"batch", OPT_INT, &a->batch, "N", "rows at once (8)"},
+      {"tokenizer", OPT_STRING, &a->tokenizer, "FILE", "a tokenizer.json; otherwise the model's, or bytes"},
+      {"device", OPT_STRING, &a->device, "NAME", "cpu or cuda:0 (cpu)"},
+      {"threads", OPT_INT, &a->threads, "N", "threads; 0: all cores"},
+      {"dtype", OPT_STRING, &a->dtype, "T", "f32, bf16, f16 or f64 (f32)"},
       {0}};
   const command_line spec = {
       "ambi eval",
@@ -96,25 +112,35 @@ int eval_main(int argc, char **argv) {
       "How well a model predicts a text: loss, perplexity and bits per byte. - is standard input.",
       options,
       NULL,
-      MAX_FILES - 1};
-  int rc = options_parse(&spec, argc, argv, operand);
-  if (rc >= 0) return rc;
-  if (!operand[0] || !operand[1]) return complain("a model's folder and a text are needed; see `ambi eval --help`"), 2;
-  const option_range rows[] = {{"batch", (double)batch, 1, 1 << 20},
-                               {"seq", (double)length, 1, 1 << 24},
-                               {"threads", (double)threads, 0, OPTION_MOST_THREADS}};
-  if (!options_in_range(rows, sizeof rows / sizeof *rows, err, sizeof err)) return complain(err), 2;
-  if (model_dtype(dtype) == AMBI_NONE) return complain("--dtype: there are f32, bf16, f16 and f64"), 2;
+      argc};
+  int rc = options_parse(&spec, argc, argv, a->operand);
+  if (rc < 0 && !in_order(a, err, sizeof err)) rc = (complain(err), 2);
+  return rc;
+}
+
+static int run(const arguments *a) {
+  char err[500];
   opened o;
   dataset d = {0};
-  const ambi_device_options notified = {.threads = (int32_t)threads, .notify = notify_once};
-  if (!model_open(&o, operand[0], tokens, device, &notified, model_dtype(dtype), err, sizeof err)) return complain(err);
+  const ambi_device_options notified = {.threads = (int32_t)a->threads, .notify = notify_once};
+  if (!model_open(&o, a->operand[0], a->tokenizer, a->device, &notified, model_dtype(a->dtype), err, sizeof err))
+    return complain(err);
   int ok = 1;
-  for (int i = 1; ok && operand[i]; i++) ok = dataset_add_path(&d, o.tokens, operand[i], err, sizeof err);
+  for (int i = 1; ok && a->operand[i]; i++) ok = dataset_add_path(&d, o.tokens, a->operand[i], err, sizeof err);
   if (ok && d.count < 2)
     ok = (snprintf(err, sizeof err, "the text has %lld tokens; two are the least", (long long)d.count), 0);
-  ok = ok && evaluate(&o, &d, batch, length, err, sizeof err);
+  ok = ok && evaluate(&o, &d, a->batch, a->length, err, sizeof err);
   dataset_free(&d);
   model_close(&o);
   return ok ? 0 : complain(err);
+}
+
+int eval_main(int argc, char **argv) {
+  arguments a = {.device = "cpu", .dtype = "f32", .batch = 8, .length = 256};
+  a.operand = calloc((size_t)argc + 1, sizeof *a.operand);
+  if (!a.operand) return complain("out of memory");
+  int rc = parse(&a, argc, argv);
+  if (rc < 0) rc = run(&a);
+  free(a.operand);
+  return rc;
 }
