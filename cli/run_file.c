@@ -37,6 +37,16 @@ int run_file_write(const char *folder, const run_file *r, const char *const *fil
   return file_commit(&f, err, n);
 }
 
+/* Those of a list, NULL-ended; NULL: no memory. */
+static const char **texts_of(const json_value *list) {
+  size_t count = 0;
+  for (const json_value *v = list->child; v; v = v->next) count++;
+  const char **texts = calloc(count + 1, sizeof *texts), **at = texts;
+  for (const json_value *v = list->child; at && v; v = v->next)
+    if (json_text(v)) *at++ = json_text(v);
+  return texts;
+}
+
 int run_file_read(const char *folder, run_file *r, char *err, size_t n) {
   char path[PATH], why[200] = "no JSON object with \"dtype\" and \"files\"";
   size_t bytes;
@@ -52,10 +62,9 @@ int run_file_read(const char *folder, run_file *r, char *err, size_t n) {
   const json_value *count = json_get(root, "tokens");
   if (count && count->type == JSON_NUMBER && count->is_int) r->count = count->integer;
   if (r->dtype && files && files->type == JSON_ARRAY) {
-    for (const json_value *v = files->child; v && r->files < 1023; v = v->next) {
-      if (json_text(v)) r->file[r->files++] = json_text(v);
-    }
-    return 1;
+    r->file = texts_of(files);
+    if (r->file) return 1;
+    snprintf(why, sizeof why, "out of memory");
   }
   snprintf(err, n, "%s: %s", path, why);
   run_file_free(r);
@@ -73,6 +82,7 @@ int run_file_resume(const char *folder, const char *checkpoint, run_file *r, tra
 }
 
 void run_file_free(run_file *r) {
+  free(r->file);
   json_free(r->doc);
   free(r->text);
   *r = (run_file){0};

@@ -8,9 +8,8 @@ typedef struct {
   json_doc *doc; /* owns the texts */
   char *text;
   const char *dtype, *tokenizer, *prompt; /* tokenizer NULL: bytes; prompt NULL: none */
-  const char *file[1024];
-  int files;
-  int64_t count; /* tokens of the text; 0: not known */
+  const char **file;                      /* NULL-ended */
+  int64_t count;                          /* tokens of the text; 0: not known */
 } run_file;
 
 /* dtype, tokenizer, prompt and count of r, and the files, NULL-ended, whose full paths are kept. */

@@ -123,7 +123,7 @@ static int recall(train_arguments *a, run_file *saved, char *from, char *err, si
     return 0;
   a->dtype = saved->dtype;
   if (!a->o.prompt) a->o.prompt = saved->prompt;
-  if (!a->file[0]) memcpy(a->file, saved->file, (size_t)saved->files * sizeof *a->file);
+  if (!a->file[0]) a->file = saved->file;
   return 1;
 }
 
@@ -167,22 +167,29 @@ static void name_older(const char *run, const char *from, char *err, size_t n) {
     snprintf(err + said, n - said, "; to go on from checkpoint-%lld, remove %s", (long long)older, from);
 }
 
-int train_main(int argc, char **argv) {
-  static train_arguments a;
+static int carry_out(train_arguments *a) {
   char err[600] = "", from[PATH] = "";
   run_file saved = {0};
   train_folder folder = {.lock = -1};
-  int rc = train_parse(&a, argc, argv);
-  if (rc >= 0) return rc;
-  int ok = recall(&a, &saved, from, err, sizeof err) && train_in_order(&a, err, sizeof err);
+  int ok = recall(a, &saved, from, err, sizeof err) && train_in_order(a, err, sizeof err);
   const int64_t done = ok && *from ? training_steps_done(from) : 0;
-  if (ok && done >= a.o.steps) {
-    printf("%s has its %lld steps already; `--steps N` with more goes on\n", a.resume, (long long)done);
+  if (ok && done >= a->o.steps) {
+    printf("%s has its %lld steps already; `--steps N` with more goes on\n", a->resume, (long long)done);
   } else if (ok) {
-    ok = train_folder_claim(&folder, &a, err, sizeof err) && train(&a, &saved, from, folder.path, err, sizeof err);
+    ok = train_folder_claim(&folder, a, err, sizeof err) && train(a, &saved, from, folder.path, err, sizeof err);
     train_folder_leave(&folder);
   }
-  if (!ok && *from) name_older(a.resume, from, err, sizeof err);
+  if (!ok && *from) name_older(a->resume, from, err, sizeof err);
   run_file_free(&saved);
   return ok ? 0 : complain(err);
+}
+
+int train_main(int argc, char **argv) {
+  static train_arguments a;
+  const char **file = calloc((size_t)argc + 1, sizeof *file);
+  a.file = file;
+  int rc = file ? train_parse(&a, argc, argv) : complain("out of memory");
+  if (rc < 0) rc = carry_out(&a);
+  free(file);
+  return rc;
 }

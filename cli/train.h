@@ -3,7 +3,7 @@
 #define CLI_TRAIN_H
 #include "../models/training.h"
 
-enum { TRAIN_PATH = 4096, TRAIN_FILES = 1024 };
+enum { TRAIN_PATH = 4096 };
 #define NOT_GIVEN INT64_MIN
 
 /* What the command line says; the rest of a run's options are training_options. */
@@ -12,11 +12,11 @@ typedef struct {
   int64_t width, layers, state, heads, kv_heads, head_dim, mlp, vocab, every, untied, threads;
   int quiet, recompute, profile;
   training_options o;
-  const char *file[TRAIN_FILES];
+  const char **file;  /* the text, NULL-ended; none: ambi's own */
   char command[1000]; /* as it was called, as much of it as there is room for */
 } train_arguments;
 
-/* -1 to go on, otherwise the exit status. */
+/* -1 to go on, otherwise the exit status. a->file comes with room for argc + 1, all NULL. */
 int train_parse(train_arguments *a, int argc, char **argv);
 /* Whether all numbers make sense: those of the command line, or of a checkpoint's training.json. */
 int train_in_order(const train_arguments *a, char *err, size_t n);

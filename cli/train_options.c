@@ -237,6 +237,7 @@ static void keep_command(train_arguments *a, int argc, char **argv) {
 
 int train_parse(train_arguments *a, int argc, char **argv) {
   given = usual;
+  given.file = a->file;
   const command_line spec = {
       "ambi train",
       "[FILES or FOLDERS]",
@@ -245,7 +246,7 @@ int train_parse(train_arguments *a, int argc, char **argv) {
       "Ctrl-C saves, then stops. Exit status 0: done or stopped; 2: it could not go on.",
       options,
       NULL,
-      TRAIN_FILES - 1};
+      argc};
   int rc = options_parse(&spec, argc, argv, given.file);
   for (int i = 0; rc < 0 && given.file[i]; i++)
     if (strcmp(given.file[i], "-") == 0)
