@@ -28,7 +28,8 @@ int run_file_write(const char *folder, const run_file *r, const char *const *fil
   else
     fputs("null", f.to);
   if (r->prompt) fputs(",\n  \"prompt\": ", f.to), json_write_text(f.to, r->prompt);
-  fprintf(f.to, ",\n  \"tokens\": %lld,\n  \"files\": [", (long long)r->count);
+  fprintf(f.to, ",\n  \"tokens\": %lld,\n  \"hash\": \"%016llx\",\n  \"files\": [", (long long)r->count,
+          (unsigned long long)r->hash);
   for (int i = 0; file[i]; i++) {
     fputs(i ? ", " : "", f.to);
     write_path(f.to, file[i]);
@@ -61,6 +62,8 @@ int run_file_read(const char *folder, run_file *r, char *err, size_t n) {
   r->prompt = json_text(json_get(root, "prompt"));
   const json_value *count = json_get(root, "tokens");
   if (count && count->type == JSON_NUMBER && count->is_int) r->count = count->integer;
+  const char *hash = json_text(json_get(root, "hash"));
+  if (hash) r->hash = strtoull(hash, NULL, 16);
   if (r->dtype && files && files->type == JSON_ARRAY) {
     r->file = texts_of(files);
     if (r->file) return 1;

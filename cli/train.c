@@ -103,7 +103,11 @@ static int run(const train_arguments *a, ambi_device *dev, const tokenizer *t, c
     job.command = a->command;
     job.hooks = progress_hooks(&p, &stop);
     if (a->profile) job.hooks.profile = progress_profile;
-    const run_file told = {.dtype = a->dtype, .tokenizer = a->tokenizer, .prompt = a->o.prompt, .count = d->count};
+    const run_file told = {.dtype = a->dtype,
+                           .tokenizer = a->tokenizer,
+                           .prompt = a->o.prompt,
+                           .count = d->count,
+                           .hash = dataset_hash(d)};
     ok = run_file_write(folder, &told, a->file, err, n);
     if (ok) show_plan(&job);
     ok = ok && training_run(&job, from, &result, err, n);
@@ -138,16 +142,24 @@ static tokenizer *find_tokenizer(train_arguments *a, const run_file *saved, cons
   return tokenizer_open(stat(kept, &st) == 0 ? kept : a->tokenizer, err, n);
 }
 
+/* Batches are places in the text: with another one the run would be another run. */
+static int same_text(const train_arguments *a, const run_file *saved, const dataset *d, char *err, size_t n) {
+  const int same = saved->hash ? saved->hash == dataset_hash(d) : !saved->count || saved->count == d->count;
+  if (same || a->other_text) return 1;
+  return snprintf(err, n,
+                  "%s was begun with other text or another tokenizer: %lld tokens then, %lld now; name that text where "
+                  "it lies now, or add --other-text to go on with this one",
+                  a->resume, (long long)saved->count, (long long)d->count),
+         0;
+}
+
 /* With the folder claimed, and `saved` and `from` of the run that is gone on with. */
 static int train(train_arguments *a, const run_file *saved, const char *from, const char *folder, char *err, size_t n) {
   dataset d = {0};
   ambi_device *dev = NULL;
   tokenizer *t = find_tokenizer(a, saved, from, err, n);
   const ambi_device_options o = {.threads = (int32_t)a->threads, .notify = notify_once};
-  int ok = t && read_text(a, t, &d, err, n);
-  if (ok && saved->count && saved->count != d.count)
-    fprintf(stderr, "ambi train: the text has %lld tokens, it had %lld: losses will not be those of one run\n",
-            (long long)d.count, (long long)saved->count);
+  int ok = t && read_text(a, t, &d, err, n) && same_text(a, saved, &d, err, n);
   if (ok && ambi_device_open(a->device, &o, &dev) != AMBI_OK) ok = (snprintf(err, n, "%s", ambi_error()), 0);
   signal(SIGINT, on_signal);
   signal(SIGTERM, on_signal);

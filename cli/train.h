@@ -10,7 +10,7 @@ enum { TRAIN_PATH = 4096 };
 typedef struct {
   const char *model, *size, *device, *dtype, *out, *resume, *tokenizer;
   int64_t width, layers, state, heads, kv_heads, head_dim, mlp, vocab, every, untied, threads;
-  int quiet, recompute, profile;
+  int quiet, recompute, profile, other_text;
   training_options o;
   const char **file;  /* the text, NULL-ended; none: ambi's own */
   char command[1000]; /* as it was called, as much of it as there is room for */

@@ -206,15 +206,16 @@ static const option options[] = {
     {"save-every", OPT_INT, &given.o.save_every, "N", "steps between checkpoints; 0: none, not even the last (250)"},
     {"out", OPT_STRING, &given.out, "DIR", "the run's folder (run-1, run-2, ..)"},
     {"resume", OPT_STRING, &given.resume, "DIR",
-     "go on with the run in DIR; beside it --steps, --device, --threads, --tokenizer, --prompt"},
+     "go on with the run in DIR; beside it --steps, --device, --threads, --tokenizer, --prompt, its text"},
+    {"other-text", OPT_FLAG, &given.other_text, NULL, "with --resume: go on though the text is another"},
     {"profile", OPT_FLAG, &given.profile, NULL, "afterwards, where the time of a step goes"},
     {"quiet", OPT_FLAG, &given.quiet, NULL, "no progress"},
     {0}};
 
 /* What a run was begun with stays; an option that would change it is refused rather than left aside. */
 static int may_resume(const command_line *spec) {
-  static const char *const free_to_change[] = {"steps",  "device",  "threads", "tokenizer",
-                                               "prompt", "profile", "quiet",   "resume"};
+  static const char *const free_to_change[] = {"steps",   "device", "threads", "tokenizer", "prompt",
+                                               "profile", "quiet",  "resume",  "other-text"};
   static const size_t bytes[] = {sizeof(int), sizeof(char *), sizeof(int64_t), sizeof(double)}; /* by option_type */
   for (const option *o = options; o->name; o++) {
     const char *was = (const char *)&usual + ((const char *)o->target - (const char *)&given);
@@ -251,6 +252,7 @@ int train_parse(train_arguments *a, int argc, char **argv) {
   for (int i = 0; rc < 0 && given.file[i]; i++)
     if (strcmp(given.file[i], "-") == 0)
       rc = options_wrong(&spec, "-: --resume could not read standard input again; write it into a file first");
+  if (rc < 0 && given.other_text && !given.resume) rc = options_wrong(&spec, "--other-text is for --resume");
   if (rc < 0 && given.resume) rc = may_resume(&spec);
   if (rc >= 0) return rc;
   *a = given;

@@ -7,6 +7,7 @@
 
 #include "../util/files.h"
 #include "dice.h"
+#include "maps.h"
 
 /* ---- reading ---- */
 
@@ -94,6 +95,10 @@ static int64_t validation_blocks(const dataset *d) { return d->every ? d->count 
 int64_t dataset_tokens(const dataset *d, int validation) {
   int64_t held = validation_blocks(d) * d->block;
   return validation ? held : d->count - held;
+}
+
+uint64_t dataset_hash(const dataset *d) {
+  return hash_bytes((const char *)d->token, (size_t)d->count * sizeof *d->token);
 }
 
 /* Whether tokens first .. first + length all are for training. */

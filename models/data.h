@@ -23,6 +23,8 @@ int dataset_split(dataset *d, const tokenizer *t, double val, int64_t length, ch
 void dataset_free(dataset *d);
 
 int64_t dataset_tokens(const dataset *d, int validation);
+/* Of all tokens in their order: other text has another one. Runs keep it. */
+uint64_t dataset_hash(const dataset *d);
 /* Row `row` of a training batch: tokens, and what follows each. */
 void dataset_row(const dataset *d, uint64_t seed, uint64_t row, int64_t length, int32_t *tokens, int32_t *targets);
 /* Row `row` of `rows` that are spread evenly over the validation blocks. Returns the bytes of the targets; without a

@@ -18,7 +18,7 @@ char *arena_take(arena *a, size_t bytes); /* NULL: no memory */
 char *arena_copy(arena *a, const char *text, size_t bytes);
 void arena_free(arena *a);
 
-uint64_t hash_bytes(const char *p, size_t n);
+uint64_t hash_bytes(const char *p, size_t n); /* runs keep it (dataset_hash): it stays as it is */
 uint64_t hash_word(uint64_t x);
 
 /* Bytes to a number >= 0; the bytes stay where they are and must outlive the map. */
