@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "../models/report.h"
 #include "../models/training.h"
@@ -44,12 +45,29 @@ static int read_text(const train_arguments *a, const tokenizer *t, dataset *d, c
 /* ---- the run ---- */
 
 static volatile int stop;
+static const char *farewell = ""; /* said at the first signal: a step may take minutes */
+
 static void on_signal(int number) {
-  if (stop) { /* a second one ends it at once */
+  if (!stop) (void)!write(2, farewell, strlen(farewell));
+  if (stop && number != SIGHUP) { /* a second one ends it at once, but a terminal that closes sends several */
     signal(number, SIG_DFL);
     raise(number);
   }
   stop = 1;
+}
+
+static void catch_signals(const train_arguments *a) {
+  static const int caught[] = {SIGINT, SIGTERM, SIGHUP};
+  if (!a->quiet)
+    farewell = a->o.save_every ? "\nambi train: stopping after this step, then saving; again: at once, unsaved\n"
+                               : "\nambi train: stopping after this step; again: at once\n";
+  for (size_t i = 0; i < sizeof caught / sizeof *caught; i++) {
+    struct sigaction was;
+    if (sigaction(caught[i], NULL, &was) == 0 && was.sa_handler != SIG_IGN) /* which nohup and scripts ask for */
+      signal(caught[i], on_signal);
+  }
+  signal(SIGPIPE, SIG_IGN); /* the run outlives who reads along; main tells that the output was not written */
+  signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of the write */
 }
 
 static void show_plan(const training *t) {
@@ -161,9 +179,7 @@ static int train(train_arguments *a, const run_file *saved, const char *from, co
   const ambi_device_options o = {.threads = (int32_t)a->threads, .notify = notify_once};
   int ok = t && read_text(a, t, &d, err, n) && same_text(a, saved, &d, err, n);
   if (ok && ambi_device_open(a->device, &o, &dev) != AMBI_OK) ok = (snprintf(err, n, "%s", ambi_error()), 0);
-  signal(SIGINT, on_signal);
-  signal(SIGTERM, on_signal);
-  signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of the write */
+  catch_signals(a);
   ok = ok && run(a, dev, t, &d, *from ? from : NULL, folder, err, n);
   if (dev) ambi_device_close(dev);
   dataset_free(&d);
