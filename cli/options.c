@@ -98,6 +98,16 @@ int options_parse(const command_line *c, int argc, char **argv, const char **ope
   return -1;
 }
 
+int options_given(const command_line *c, int argc, char **argv, const char *name) {
+  for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+    const char *value;
+    const option *o = strncmp(argv[i], "--", 2) == 0 ? find(c, argv[i] + 2, &value) : NULL;
+    if (o && strcmp(o->name, name) == 0) return 1;
+    if (o && o->type != OPT_FLAG && !value) i++; /* its value, whatever it looks like */
+  }
+  return 0;
+}
+
 int options_in_range(const option_range *row, size_t count, char *err, size_t n) {
   for (size_t i = 0; i < count; i++) {
     if (row[i].v >= row[i].least && row[i].v <= row[i].most) continue;

@@ -38,6 +38,9 @@ typedef struct {
  * operand[i] is overwritten for each operand that is given. Returns -1 to go on, otherwise the exit status. */
 int options_parse(const command_line *c, int argc, char **argv, const char **operand);
 
+/* Whether --name is among arguments that options_parse has taken. */
+int options_given(const command_line *c, int argc, char **argv, const char *name);
+
 /* Prints what is wrong with the arguments, and where help is; 2. */
 __attribute__((format(printf, 2, 3))) int options_wrong(const command_line *c, const char *format, ...);
 

@@ -7,14 +7,47 @@
 #include <string.h>
 
 #include "../util/files.h"
+#include "../util/utf8.h"
 
 enum { PATH = 4096 };
 
-/* A path that holds wherever the run is gone on with. */
-static void write_path(FILE *out, const char *path) {
+/* JSON holds UTF-8 alone: what is none would not be found again. */
+static int is_utf8(const char *text) {
+  uint32_t c;
+  for (const char *end = text + strlen(text); text < end;) {
+    const int bytes = utf8_read(text, end, &c);
+    if (bytes == 0) return 0;
+    text += bytes;
+  }
+  return 1;
+}
+
+/* A path that holds wherever the run is gone on with; 0: it cannot be kept. */
+static int write_path(FILE *out, const char *path) {
   char *full = realpath(path, NULL);
   json_write_text(out, full ? full : path);
+  const int kept = is_utf8(full ? full : path);
   free(full);
+  return kept;
+}
+
+/* Gives what cannot be kept, or NULL. */
+static const char *write_run(FILE *to, const run_file *r, const char *const *file) {
+  const char *odd = r->prompt && !is_utf8(r->prompt) ? "--prompt" : NULL;
+  fprintf(to, "{\n  \"dtype\": \"%s\",\n  \"tokenizer\": ", r->dtype);
+  if (!r->tokenizer)
+    fputs("null", to);
+  else if (!write_path(to, r->tokenizer))
+    odd = r->tokenizer;
+  if (r->prompt) fputs(",\n  \"prompt\": ", to), json_write_text(to, r->prompt);
+  fprintf(to, ",\n  \"tokens\": %lld,\n  \"hash\": \"%016llx\",\n  \"files\": [", (long long)r->count,
+          (unsigned long long)r->hash);
+  for (int i = 0; file[i]; i++) {
+    fputs(i ? ", " : "", to);
+    if (!write_path(to, file[i])) odd = file[i];
+  }
+  fprintf(to, "]\n}\n");
+  return odd;
 }
 
 int run_file_write(const char *folder, const run_file *r, const char *const *file, char *err, size_t n) {
@@ -22,20 +55,12 @@ int run_file_write(const char *folder, const run_file *r, const char *const *fil
   file_draft f;
   snprintf(path, sizeof path, "%s/run.json", folder);
   if (!file_begin(&f, path, err, n)) return 0;
-  fprintf(f.to, "{\n  \"dtype\": \"%s\",\n  \"tokenizer\": ", r->dtype);
-  if (r->tokenizer)
-    write_path(f.to, r->tokenizer);
-  else
-    fputs("null", f.to);
-  if (r->prompt) fputs(",\n  \"prompt\": ", f.to), json_write_text(f.to, r->prompt);
-  fprintf(f.to, ",\n  \"tokens\": %lld,\n  \"hash\": \"%016llx\",\n  \"files\": [", (long long)r->count,
-          (unsigned long long)r->hash);
-  for (int i = 0; file[i]; i++) {
-    fputs(i ? ", " : "", f.to);
-    write_path(f.to, file[i]);
-  }
-  fprintf(f.to, "]\n}\n");
-  return file_commit(&f, err, n);
+  const char *odd = write_run(f.to, r, file);
+  if (!odd) return file_commit(&f, err, n);
+  file_cancel(&f);
+  return snprintf(err, n, "%s: this is not UTF-8, or lies in a folder whose name is not: run.json could not keep it",
+                  odd),
+         0;
 }
 
 /* Those of a list, NULL-ended; NULL: no memory. */

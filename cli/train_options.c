@@ -213,13 +213,11 @@ static const option options[] = {
     {0}};
 
 /* What a run was begun with stays; an option that would change it is refused rather than left aside. */
-static int may_resume(const command_line *spec) {
+static int may_resume(const command_line *spec, int argc, char **argv) {
   static const char *const free_to_change[] = {"steps",   "device", "threads", "tokenizer", "prompt",
                                                "profile", "quiet",  "resume",  "other-text"};
-  static const size_t bytes[] = {sizeof(int), sizeof(char *), sizeof(int64_t), sizeof(double)}; /* by option_type */
   for (const option *o = options; o->name; o++) {
-    const char *was = (const char *)&usual + ((const char *)o->target - (const char *)&given);
-    int free = memcmp(o->target, was, bytes[o->type]) == 0;
+    int free = !options_given(spec, argc, argv, o->name);
     for (size_t i = 0; i < sizeof free_to_change / sizeof *free_to_change; i++)
       free |= strcmp(o->name, free_to_change[i]) == 0;
     if (!free) return options_wrong(spec, "--%s: a run goes on with what it was begun with", o->name);
@@ -254,7 +252,7 @@ int train_parse(train_arguments *a, int argc, char **argv) {
     if (strcmp(given.file[i], "-") == 0)
       rc = options_wrong(&spec, "-: --resume could not read standard input again; write it into a file first");
   if (rc < 0 && given.other_text && !given.resume) rc = options_wrong(&spec, "--other-text is for --resume");
-  if (rc < 0 && given.resume) rc = may_resume(&spec);
+  if (rc < 0 && given.resume) rc = may_resume(&spec, argc, argv);
   if (rc >= 0) return rc;
   *a = given;
   keep_command(a, argc, argv);

@@ -73,7 +73,8 @@ int dataset_split(dataset *d, const tokenizer *t, double val, int64_t length, ch
     tokenizer_token(t, (int32_t)i, &bytes);
     d->length[i] = tokenizer_is_special(t, (int32_t)i) ? 0 : (int64_t)bytes;
   }
-  d->every = val > 0 ? (int64_t)(1 / val + 0.5) : 0;
+  const double every = val > 0 ? 1 / val + 0.5 : 0;
+  d->every = every < (double)d->count ? (int64_t)every : d->count; /* so rare that there is none */
   if (d->every == 1) d->every = 2;
   d->block = 4096;
   /* A few validation blocks at least, each long enough for a row. */
