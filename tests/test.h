@@ -49,6 +49,28 @@ __attribute__((unused)) static void test_skip(const char *what, const char *why)
   test_skipped++;
 }
 
+/* f with the CPU of this machine as it is, and as if it had no more than each of these instruction sets. */
+__attribute__((unused)) static void test_on_isas(int32_t threads, void (*f)(ambi_device *dev, const char *isa)) {
+  static const char *const isas[] = {NULL, "avx512", "avx2", "neon", "baseline"};
+  for (int i = 0; i < 5; i++) {
+    const ambi_device_options o = {.max_isa = isas[i], .threads = threads};
+    ambi_device *dev;
+    ambi_device_info info;
+    if (ambi_device_open("cpu", &o, &dev) != AMBI_OK) continue; /* not of this machine */
+    ambi_device_get_info(dev, &info);
+    f(dev, info.isa);
+    ambi_device_close(dev);
+  }
+}
+
+/* f with a device by its name */
+__attribute__((unused)) static void test_on(const char *name, void (*f)(ambi_device *dev, const char *name)) {
+  ambi_device *dev;
+  if (!CHECK_OK(ambi_device_open(name, NULL, &dev))) return;
+  f(dev, name);
+  ambi_device_close(dev);
+}
+
 static int test_done(void) {
   printf("%d passed, %d failed", test_passed, test_failed);
   if (test_skipped) printf(", %d skipped", test_skipped);

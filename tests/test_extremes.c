@@ -90,22 +90,12 @@ static void test_device(ambi_device *dev, const char *name) {
   equal_logits(dev, name);
   far_rows(dev, name);
   added_in_place(dev, name);
-  ambi_device_close(dev);
 }
 
 int main(int argc, char **argv) {
-  static const char *const isas[] = {NULL, "avx512", "avx2", "neon", "baseline"};
-  ambi_device *dev;
-  if (argc > 1) {
-    if (CHECK_OK(ambi_device_open(argv[1], NULL, &dev))) test_device(dev, argv[1]);
-    return test_done();
-  }
-  for (int i = 0; i < 5; i++) {
-    const ambi_device_options o = {.max_isa = isas[i], .threads = 1};
-    ambi_device_info info;
-    if (ambi_device_open("cpu", &o, &dev) != AMBI_OK) continue; /* not of this machine */
-    ambi_device_get_info(dev, &info);
-    test_device(dev, info.isa);
-  }
+  if (argc > 1)
+    test_on(argv[1], test_device);
+  else
+    test_on_isas(1, test_device);
   return test_done();
 }

@@ -89,23 +89,15 @@ static void test_zeros(ambi_device *dev, const char *name) {
   zero_rows(dev, name, AMBI_LAYERNORM);
 }
 
+static void test_cpu(ambi_device *dev, const char *isa) {
+  flat_rows(dev, isa);
+  test_zeros(dev, isa);
+}
+
 int main(int argc, char **argv) {
-  ambi_device *dev;
-  if (argc > 1) {
-    if (!CHECK_OK(ambi_device_open(argv[1], NULL, &dev))) return test_done();
-    test_zeros(dev, argv[1]);
-    ambi_device_close(dev);
-    return test_done();
-  }
-  static const char *const isas[] = {NULL, "avx512", "avx2", "neon", "baseline"};
-  for (int i = 0; i < 5; i++) {
-    const ambi_device_options o = {.max_isa = isas[i], .threads = 1};
-    ambi_device_info info;
-    if (ambi_device_open("cpu", &o, &dev) != AMBI_OK) continue; /* not of this machine */
-    ambi_device_get_info(dev, &info);
-    flat_rows(dev, info.isa);
-    test_zeros(dev, info.isa);
-    ambi_device_close(dev);
-  }
+  if (argc > 1)
+    test_on(argv[1], test_zeros);
+  else
+    test_on_isas(1, test_cpu);
   return test_done();
 }

@@ -14,8 +14,8 @@
  *  - A zeroed struct means "all defaults". A zeroed ambi_buf or ambi_tensor means "absent".
  *  - The caller owns every buffer, workspace included; a plan owns only code.
  *  - ambi_run allocates nothing, compiles nothing and never waits for the device.
- *  - A plan is immutable: any threads may run it at once on different buffers. A stream belongs to one thread;
- *    one at a time uses a graph. Threads share a device: they may make plans, allocate and open streams on it at once.
+ *  - A plan is immutable: any threads may run it at once on different buffers. A stream belongs to one thread,
+ *    and a graph to one at a time. Threads share a device: they may make plans, allocate and open streams at once.
  *  - After fork() a child goes on with what it has of cpu and ref, in one thread; of cuda it may use nothing.
  *  - Same inputs, same plan, same device: same bits, for any number of threads. (cuda: in buffers at multiples
  *    of 16 bytes, as ambi_alloc gives them; products of others are computed another way.)

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "backends/cuda/cuda.h"
 #include "core/sha256.h"
@@ -47,7 +46,7 @@ void modules_free(cuda_device *d, bool inside) {
       if (inside) d->api.cuModuleUnload(e->module.handle);
       free_entry(e);
     }
-  if (d->process == getpid()) { /* after a fork: to wait for threads that are not there */
+  if (cuda_is_ours(d)) { /* in a forked copy these would wait for threads that are not there */
     pthread_cond_destroy(&c->settled);
     pthread_mutex_destroy(&c->lock);
   }

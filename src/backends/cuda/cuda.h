@@ -39,6 +39,8 @@ typedef struct {
 
 static inline cuda_device *cuda_of(const ambi_device *dev) { return dev->impl; }
 
+/* Whether this process opened it: of one that it was forked from only the host's side is left. */
+bool cuda_is_ours(const cuda_device *d);
 /* Makes the device's context the thread's until cuda_leave. */
 ambi_status cuda_enter(const cuda_device *d);
 void cuda_leave(const cuda_device *d);

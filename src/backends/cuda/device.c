@@ -18,9 +18,11 @@ enum { /* the driver's numbers */
 };
 
 /* ---- context ---- */
+bool cuda_is_ours(const cuda_device *d) { return d->process == getpid(); }
+
 ambi_status cuda_enter(const cuda_device *d) {
   int error = d->api.cuCtxPushCurrent_v2(d->context);
-  if (error && d->process != getpid())
+  if (error && !cuda_is_ours(d))
     return fail(AMBI_NO_DEVICE,
                 "cuda: this process was forked from the one that opened the device, and CUDA does not "
                 "survive that; fork first, then open");
@@ -141,7 +143,7 @@ static ambi_status open_device(ambi_device *dev, cuda_device *d, const char *whi
 /* Of a context that cannot be entered any more, or is another process's, only the host's side is left to free. */
 static void cuda_close(ambi_device *dev) {
   cuda_device *d = cuda_of(dev);
-  const bool ours = d->process == getpid(), inside = ours && d->context && cuda_enter(d) == AMBI_OK;
+  const bool ours = cuda_is_ours(d), inside = ours && d->context && cuda_enter(d) == AMBI_OK;
   modules_free(d, inside);
   if (inside) {
     if (d->blas) d->api.cublasLtDestroy(d->blas);
