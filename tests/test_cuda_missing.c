@@ -8,6 +8,7 @@
 #include <glob.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "../cli/commands.h"
@@ -258,14 +259,47 @@ static void test_info(void) {
   test_info_json();
 }
 
-int main(void) {
+/* ---- a program with more rights than whoever started it ---- */
+enum { HEARD_NOTHING = 10, HEARD, NO_RIGHTS };
+
+/* In a copy of this program that belongs to root and is set-user-ID */
+static int open_with_rights(const char *where) {
+  ambi_device *dev;
+  if (geteuid() == getuid()) return NO_RIGHTS; /* as on a file system that gives none */
+  snprintf(root, sizeof root, "%s", where);
+  use_folder(ALL);
+  return ambi_device_open("cuda", &(ambi_device_options){.cache_dir = ""}, &dev) == AMBI_OK ? HEARD : HEARD_NOTHING;
+}
+
+static void test_rights(void) {
+  enum { NOBODY = 65534 };
+  char copy[120], command[500];
+  int status = 0;
+  snprintf(copy, sizeof copy, "%s/copy", root);
+  snprintf(command, sizeof command, "cp /proc/%d/exe %s && chmod 4755 %s && chmod 755 %s", (int)getpid(), copy, copy,
+           root);
+  if (geteuid() != 0) return test_skip("rights", "only root can give them");
+  if (!CHECK(system(command) == 0, "%s", command)) return;
+  pid_t child = fork();
+  if (child == 0) {
+    if (setgid(NOBODY) == 0 && setuid(NOBODY) == 0) execl(copy, copy, root, (char *)NULL);
+    _exit(127);
+  }
+  CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status), "the copy: status %d", status);
+  if (WEXITSTATUS(status) == NO_RIGHTS) return test_skip("rights", "there is no set-user-ID here");
+  CHECK(WEXITSTATUS(status) == HEARD_NOTHING, "what to load is heard from anyone: %d", WEXITSTATUS(status));
+}
+
+int main(int argc, char **argv) {
   char remove[100];
+  if (argc > 1) _exit(open_with_rights(argv[1]));
   if (stand_ins_missing()) return 0;
   if (make_folders()) {
     test_sentences();
     test_layer();
     test_info();
     test_versions();
+    test_rights();
   }
   snprintf(remove, sizeof remove, "rm -r %s", root);
   return system(remove) ? 1 : test_done();
