@@ -86,8 +86,8 @@ typedef struct {
 struct cuda_plan {
   cuda_device *dev;
   const problem *p;
-  const char *source, *products; /* texts, the cache's: its own, and that of matrix products; NULL: none */
-  char *both;                    /* one after the other; NULL: there are not two */
+  const char *source, *products[2]; /* texts, the cache's: its own, and those of matrix products; NULL: none */
+  char *both;                       /* one after the other; NULL: there are not two */
   cuda_args args;
   int numbers, reals, steps, parts;
   cuda_step step[MAX_STEPS];

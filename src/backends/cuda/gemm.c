@@ -1,4 +1,4 @@
-/* gemm.c -- matrix products: cuBLASLt's, or the text gemm.cu. */
+/* gemm.c -- matrix products: cuBLASLt's, or those of the texts gemm16.cu (tensor cores) and gemm.cu (anything). */
 #include "backends/cuda/gemm.h"
 
 #include <stdio.h>
@@ -8,11 +8,22 @@
 #include "backends/cuda/blas.h"
 #include "backends/cuda/text.h"
 
+/* A block has rows x cols results, and x * y threads; sums of at least `deep` k's may be split from each other. */
+typedef struct {
+  const char *name;
+  int64_t rows, cols;
+  unsigned x, y, shared;
+  int64_t deep;
+} text_kind;
+static const text_kind any_text = {"gemm", 64, 64, 16, 16, 0, 256};
+static const text_kind tensor_text = {"gemm16", 128, 128, 256, 1, 3 << 15, 512};
+
 struct cuda_gemm {
   cuda_product p;
   blas_product *blas;    /* NULL: always the text */
   blas_product *with_db; /* the same and db; NULL: no db */
-  void *function;        /* the text's kernel; NULL: there are no results */
+  const text_kind *text; /* NULL: there are no results */
+  void *function;        /* the text's kernel */
   void *sum;             /* .. and the one that adds up what was split */
   int64_t splits;        /* of the sums, by the text */
   uint64_t bytes;        /* of the workspace */
@@ -44,29 +55,55 @@ cuda_matrix cuda_dense_matrix(ambi_dtype t, int64_t cols) {
   return (cuda_matrix){t, cuda_plain_axis(cols), cuda_plain_axis(1)};
 }
 
-/* ---- the text: one for each arithmetic ---- */
-static char *text_of(bool wide) {
+/* ---- the texts: gemm.cu for each arithmetic, gemm16.cu for each type ---- */
+static char *text_of(const cuda_product *p, const text_kind *kind) {
   static const char defines[] =
-      "#define COMPUTE_F64 %d\n#define NUMBERS 1\n#define DTYPES_0 0ull\n#define DTYPES_1 0ull\n#define USED 0u\n"
-      "#define ADDS_TO 0u\n%s\n%s\n";
-  size_t bytes = sizeof defines + strlen(prelude_cu) + strlen(gemm_cu) + 8;
+      "#define COMPUTE_F64 %d\n#define FACTORS %d\n#define NUMBERS 1\n#define DTYPES_0 0ull\n#define DTYPES_1 0ull\n"
+      "#define USED 0u\n#define ADDS_TO 0u\n%s\n%s\n%s\n%s\n";
+  const bool tensor = kind == &tensor_text;
+  const char *const op = tensor ? gemm16_cu : gemm_cu, *const parts = tensor ? tensor_cu : "";
+  const size_t bytes = sizeof defines + strlen(prelude_cu) + strlen(matrices_cu) + strlen(parts) + strlen(op) + 16;
   char *source = malloc(bytes);
-  if (source) snprintf(source, bytes, defines, wide, prelude_cu, gemm_cu);
+  if (source)
+    snprintf(source, bytes, defines, p->compute == AMBI_F64, tensor ? (int)p->a.dtype : 0, prelude_cu, matrices_cu,
+             parts, op);
   return source;
 }
 
-static ambi_status find_function(cuda_plan *k, cuda_gemm *g) {
-  const cuda_api *api = &k->dev->api;
-  const cuda_module *m = NULL;
-  char *source = text_of(k->p->compute == AMBI_F64);
-  if (!source) return fail(AMBI_NO_MEMORY, "%s: no memory for its text", k->p->def->info.name);
-  TRY(module_get(k->dev, source, false, &m));
-  k->products = m->source; /* the same for all of a plan */
-  TRY(api_check(api, api->cuModuleGetFunction(&g->sum, m->handle, "gemm_sum"), "gemm_sum"));
-  return api_check(api, api->cuModuleGetFunction(&g->function, m->handle, "gemm"), "gemm");
+/* The stride of an axis of that many, or 0 when it is nested; of an axis of one, 1. */
+static int64_t stride_of(const cuda_axis *x, int64_t count) { return count <= 1 ? 1 : x->dims == 1 ? x->stride[0] : 0; }
+static bool lies_along(const cuda_axis *dense, int64_t count, const cuda_axis *other, int64_t others) {
+  return stride_of(dense, count) == 1 && (others <= 1 || other->dims == 1);
 }
 
-/* ---- which of the two ---- */
+/* The kernel of gemm16.cu by what A and B are dense along; NULL: it has none. */
+static const char *tensor_kernel(const cuda_product *p) {
+  static const char *const names[2][2] = {{"gemm16_mn", "gemm16_mk"}, {"gemm16_kn", "gemm16_kk"}};
+  const bool a_k = lies_along(&p->a.col, p->k, &p->a.row, p->m), a_m = lies_along(&p->a.row, p->m, &p->a.col, p->k);
+  const bool b_k = lies_along(&p->b.row, p->k, &p->b.col, p->n), b_n = lies_along(&p->b.col, p->n, &p->b.row, p->k);
+  const bool halves = p->a.dtype == AMBI_F16 || p->a.dtype == AMBI_BF16;
+  const bool plain = (p->m <= 1 || p->c.row.dims == 1) && (p->n <= 1 || p->c.col.dims == 1);
+  if (!halves || p->a.dtype != p->b.dtype || p->compute != AMBI_F32 || !plain) return NULL;
+  return (a_k || a_m) && (b_k || b_n) ? names[a_k][b_k] : NULL;
+}
+
+static ambi_status find_function(cuda_plan *k, cuda_gemm *g) {
+  enum { MAX_DYNAMIC_SHARED = 8 };
+  const cuda_api *api = &k->dev->api;
+  const bool tensor = g->text == &tensor_text;
+  const char *name = tensor ? tensor_kernel(&g->p) : "gemm";
+  const cuda_module *m = NULL;
+  char *source = text_of(&g->p, g->text);
+  if (!source) return fail(AMBI_NO_MEMORY, "%s: no memory for its text", k->p->def->info.name);
+  TRY(module_get(k->dev, source, false, &m));
+  k->products[tensor] = m->source; /* the same for all of a plan */
+  TRY(api_check(api, api->cuModuleGetFunction(&g->sum, m->handle, "gemm_sum"), "gemm_sum"));
+  TRY(api_check(api, api->cuModuleGetFunction(&g->function, m->handle, name), name));
+  if (!tensor) return AMBI_OK;
+  return api_check(api, api->cuFuncSetAttribute(g->function, MAX_DYNAMIC_SHARED, (int)tensor_text.shared), name);
+}
+
+/* ---- which of them ---- */
 /* cuBLASLt adds up as it likes. Where few results are long sums, no time is lost by adding up with care. */
 static bool prefers_text(const cuda_plan *k, const cuda_product *p) {
   enum { LONG_SUM = 1024, FEW_RESULTS = 1024 };
@@ -85,13 +122,19 @@ static bool prefers_epilogue(const cuda_plan *k, const cuda_product *p) {
   return k->dev->special == SPECIAL_ALWAYS || (even && least > 0 && p->m >= ceil_div(least, p->k));
 }
 
-enum { TILE = 64 };
-static int64_t tiles(const cuda_product *p) { return ceil_div(p->m, TILE) * ceil_div(p->n, TILE); }
+/* Small products are not worth another text. */
+static bool prefers_tensor(const cuda_plan *k, const cuda_product *p) {
+  enum { SMALL = 1 << 21 };
+  const bool large = (double)p->m * (double)p->n * (double)p->k >= SMALL;
+  if (tensor_text.shared > k->dev->shared_bytes || prefers_text(k, p)) return false;
+  return tensor_kernel(p) && (large || k->dev->special == SPECIAL_ALWAYS);
+}
+
+static int64_t tiles(const cuda_gemm *g) { return ceil_div(g->p.m, g->text->rows) * ceil_div(g->p.n, g->text->cols); }
 
 /* Enough blocks for all multiprocessors, if the sums are long enough. */
-static int64_t splits_of(const cuda_plan *k, const cuda_product *p) {
-  enum { LEAST_K = 256 };
-  int64_t wanted = 2 * (int64_t)k->dev->multiprocessors / tiles(p), most = p->k / LEAST_K;
+static int64_t splits_of(const cuda_plan *k, const cuda_gemm *g) {
+  int64_t wanted = 2 * (int64_t)k->dev->multiprocessors / tiles(g), most = g->p.k / g->text->deep;
   int64_t splits = wanted < most ? wanted : most;
   return splits < 1 ? 1 : splits;
 }
@@ -102,12 +145,13 @@ ambi_status cuda_gemm_make(cuda_plan *k, const cuda_product *p, cuda_gemm **out)
   if (!g) return fail(AMBI_NO_MEMORY, "%s: no memory for a plan", k->p->def->info.name);
   g->p = *p;
   if (p->m == 0 || p->n == 0) return AMBI_OK;
-  if (tiles(p) > INT32_MAX)
-    return fail(AMBI_UNSUPPORTED, "%s: a product of %lld x %lld is too large for a launch", k->p->def->info.name,
-                (long long)p->m, (long long)p->n);
   if (!prefers_text(k, p)) g->blas = blas_make(k->dev, p, false);
   if (g->blas && prefers_epilogue(k, p)) g->with_db = blas_make(k->dev, p, true);
-  g->splits = splits_of(k, p);
+  g->text = !g->blas && prefers_tensor(k, p) ? &tensor_text : &any_text;
+  if (tiles(g) > INT32_MAX)
+    return fail(AMBI_UNSUPPORTED, "%s: a product of %lld x %lld is too large for a launch", k->p->def->info.name,
+                (long long)p->m, (long long)p->n);
+  g->splits = splits_of(k, g);
   if (g->splits > 1) g->bytes = (uint64_t)(g->splits * p->m * p->n * dtype_bytes(k->p->compute));
   if (g->blas && blas_workspace(g->blas) > g->bytes) g->bytes = blas_workspace(g->blas);
   if (g->with_db && blas_workspace(g->with_db) > g->bytes) g->bytes = blas_workspace(g->with_db);
@@ -123,7 +167,7 @@ void cuda_gemm_free(const cuda_device *d, cuda_gemm *g) {
 uint64_t cuda_gemm_workspace(const cuda_gemm *g) { return g->bytes; }
 
 const char *cuda_gemm_name(const cuda_gemm *g) {
-  return g->with_db ? "cuBLASLt, db in its epilogue" : g->blas ? "cuBLASLt" : "gemm";
+  return g->with_db ? "cuBLASLt, db in its epilogue" : g->blas ? "cuBLASLt" : g->text ? g->text->name : "";
 }
 
 /* ---- run ---- */
@@ -135,9 +179,9 @@ static ambi_status run_text(const cuda_plan *k, const cuda_gemm *g, const cuda_o
                     p->b,  p->c,  p->bias,  p->bias_stride, accumulate, at->work, g->splits};
   void *parameters[] = {&args};
   TRY(api_check(api,
-                api->cuLaunchKernel(g->function, (unsigned)tiles(p), (unsigned)g->splits, 1, 16, 16, 1, 0, stream,
-                                    parameters, NULL),
-                "gemm"));
+                api->cuLaunchKernel(g->function, (unsigned)tiles(g), (unsigned)g->splits, 1, g->text->x, g->text->y, 1,
+                                    g->text->shared, stream, parameters, NULL),
+                g->text->name));
   if (g->splits == 1) return AMBI_OK;
   unsigned blocks = (unsigned)ceil_div(p->m * p->n, 256);
   return api_check(api, api->cuLaunchKernel(g->sum, blocks, 1, 1, 256, 1, 1, 0, stream, parameters, NULL), "gemm_sum");
@@ -149,7 +193,7 @@ bool cuda_gemm_gives_db(const cuda_gemm *g, const cuda_operands *at) {
 
 ambi_status cuda_gemm_run(const cuda_plan *k, const cuda_gemm *g, const cuda_operands *at, bool accumulate,
                           void *stream) {
-  if (!g->function) return AMBI_OK;
+  if (!g->text) return AMBI_OK;
   if (cuda_gemm_gives_db(g, at)) return blas_run(k->dev, g->with_db, at, accumulate, stream);
   if (g->blas && blas_takes(g->blas, at)) return blas_run(k->dev, g->blas, at, accumulate, stream);
   return run_text(k, g, at, accumulate, stream);

@@ -291,6 +291,21 @@ static ambi_status find_functions(cuda_plan *k, const cuda_module *m) {
   return AMBI_OK;
 }
 
+/* What ambi_plan_source gives: its own text, then those of its products. */
+static ambi_status gather_texts(cuda_plan *k) {
+  static const char between[] = "// ---- a text of its matrix products, compiled by itself";
+  const char *const all[] = {k->source, k->products[0], k->products[1]};
+  const char *pieces[6];
+  int n = 0;
+  for (int i = 0; i < 3; i++) {
+    if (all[i] && n > 0) pieces[n++] = between;
+    if (all[i]) pieces[n++] = all[i];
+  }
+  if (n <= 1) return k->source = n ? pieces[0] : NULL, AMBI_OK;
+  k->both = join(pieces, n);
+  return k->both ? AMBI_OK : fail(AMBI_NO_MEMORY, "cuda: no memory for a plan's texts");
+}
+
 static ambi_status build(cuda_plan *k) {
   const cuda_kernel *kernel = kernel_of(k->p->op.kind);
   const cuda_module *m = NULL;
@@ -301,13 +316,12 @@ static ambi_status build(cuda_plan *k) {
   append(k, "#define NUMBERS %d\n",
          k->numbers < 64 ? 64 : (k->numbers + 63) / 64 * 64); /* few sizes: more plans share a text */
   if (k->failed) return fail(AMBI_NO_MEMORY, "%s: its CUDA plan is too large for this device", k->p->def->info.name);
-  if (!launches) return AMBI_OK;
+  if (!launches) return gather_texts(k);
   char *source = assemble(k, kernel->text);
   if (!source) return fail(AMBI_NO_MEMORY, "%s: no memory for its text", k->p->def->info.name);
   TRY(module_get(k->dev, source, k->hopper, &m));
   k->source = m->source;
-  const char *const texts[] = {k->source, "// ---- the text of its matrix products, compiled by itself", k->products};
-  if (k->products && !(k->both = join(texts, 3))) return fail(AMBI_NO_MEMORY, "cuda: no memory for a plan's texts");
+  TRY(gather_texts(k));
   return find_functions(k, m);
 }
 
@@ -344,7 +358,7 @@ void cuda_unplan(ambi_plan *plan) { free_plan((cuda_plan *)(uintptr_t)plan->code
 
 const char *cuda_source(const ambi_plan *plan) {
   const cuda_plan *k = plan->code;
-  return k->both ? k->both : k->source ? k->source : k->products;
+  return k->both ? k->both : k->source;
 }
 
 bool cuda_has_kernel(const ambi_device *dev, const problem *p) {
