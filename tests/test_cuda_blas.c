@@ -280,6 +280,32 @@ static void test_db_small(void) {
   test_db_name(false);
 }
 
+/* ---- which of the two: ambi's own text where lines of 16 bits begin at odd places, and products are large ---- */
+static void test_choice(int64_t M, int64_t N, int64_t K, ambi_dtype dtype, const char *named) {
+  ambi_op op = {.kind = AMBI_LINEAR};
+  ambi_plan *plan = NULL;
+  ambi_plan_info info;
+  op.t[X] = ambi_dense(dtype, 2, (int64_t[]){M, K});
+  op.t[W] = ambi_dense(dtype, 2, (int64_t[]){N, K});
+  if (!CHECK_OK(ambi_plan_create(dev, &op, &plan))) return;
+  CHECK_OK(ambi_plan_get_info(plan, &info));
+  CHECK(strstr(info.kernel, named) != NULL, "%s of %d x %d x %d, not by %s", info.kernel, (int)M, (int)N, (int)K,
+        named);
+  const uint64_t packed = 2 * (uint64_t)(M + N) * (uint64_t)((K + 7) / 8 * 8);
+  CHECK(strcmp(named, "gemm16") || K % 8 == 0 || info.workspace >= packed, "%d bytes for factors of %d",
+        (int)info.workspace, (int)packed);
+  ambi_plan_destroy(plan);
+}
+
+static void test_choices(void) {
+  test_choice(4096, 2048, 2048, AMBI_BF16, "cuBLASLt");
+  test_choice(4096, 2048, 2050, AMBI_BF16, "cuBLASLt"); /* even */
+  test_choice(4096, 2048, 2049, AMBI_BF16, "gemm16");
+  test_choice(4096, 2049, 2048, AMBI_F16, "gemm16");   /* y's lines */
+  test_choice(4096, 2048, 2049, AMBI_F32, "cuBLASLt"); /* no 16 bits */
+  test_choice(409, 205, 2049, AMBI_BF16, "cuBLASLt");  /* small */
+}
+
 /* ---- errors ---- */
 /* The first call that fails is the one that is named; whether the context is lost, the driver is asked. */
 static void test_errors(void) {
@@ -318,6 +344,7 @@ int main(void) {
     test_misaligned();
     test_workspaces(false);
     test_db_small();
+    test_choices();
     test_errors();
     close_all();
   }

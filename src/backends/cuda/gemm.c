@@ -18,14 +18,22 @@ typedef struct {
 static const text_kind any_text = {"gemm", 64, 64, 16, 16, 0, 256};
 static const text_kind tensor_text = {"gemm16", 128, 128, 256, 1, 3 << 15, 512};
 
+/* A factor that gemm16_pack copies into the workspace first; as gemm16.cu declares it. */
+typedef struct {
+  uint64_t from, to; /* to: an offset, until it runs */
+  int64_t rows, width, stride, pitch;
+} pack_args;
+
 struct cuda_gemm {
-  cuda_product p;
+  cuda_product p;        /* with factors that are packed as they are then */
   blas_product *blas;    /* NULL: always the text */
   blas_product *with_db; /* the same and db; NULL: no db */
   const text_kind *text; /* NULL: there are no results */
   void *function;        /* the text's kernel */
   void *sum;             /* .. and the one that adds up what was split */
   int64_t splits;        /* of the sums, by the text */
+  void *pack;            /* NULL: no factor is packed */
+  pack_args packed[2];   /* A, B; no rows: it is not */
   uint64_t bytes;        /* of the workspace */
 };
 
@@ -76,11 +84,14 @@ static bool lies_along(const cuda_axis *dense, int64_t count, const cuda_axis *o
   return stride_of(dense, count) == 1 && (others <= 1 || other->dims == 1);
 }
 
+static bool a_along_k(const cuda_product *p) { return lies_along(&p->a.col, p->k, &p->a.row, p->m); }
+static bool b_along_k(const cuda_product *p) { return lies_along(&p->b.row, p->k, &p->b.col, p->n); }
+
 /* The kernel of gemm16.cu by what A and B are dense along; NULL: it has none. */
 static const char *tensor_kernel(const cuda_product *p) {
   static const char *const names[2][2] = {{"gemm16_mn", "gemm16_mk"}, {"gemm16_kn", "gemm16_kk"}};
-  const bool a_k = lies_along(&p->a.col, p->k, &p->a.row, p->m), a_m = lies_along(&p->a.row, p->m, &p->a.col, p->k);
-  const bool b_k = lies_along(&p->b.row, p->k, &p->b.col, p->n), b_n = lies_along(&p->b.col, p->n, &p->b.row, p->k);
+  const bool a_k = a_along_k(p), a_m = lies_along(&p->a.row, p->m, &p->a.col, p->k);
+  const bool b_k = b_along_k(p), b_n = lies_along(&p->b.col, p->n, &p->b.row, p->k);
   const bool halves = p->a.dtype == AMBI_F16 || p->a.dtype == AMBI_BF16;
   const bool plain = (p->m <= 1 || p->c.row.dims == 1) && (p->n <= 1 || p->c.col.dims == 1);
   if (!halves || p->a.dtype != p->b.dtype || p->compute != AMBI_F32 || !plain) return NULL;
@@ -100,6 +111,8 @@ static ambi_status find_function(cuda_plan *k, cuda_gemm *g) {
   TRY(api_check(api, api->cuModuleGetFunction(&g->sum, m->handle, "gemm_sum"), "gemm_sum"));
   TRY(api_check(api, api->cuModuleGetFunction(&g->function, m->handle, name), name));
   if (!tensor) return AMBI_OK;
+  if (g->packed[0].rows + g->packed[1].rows > 0)
+    TRY(api_check(api, api->cuModuleGetFunction(&g->pack, m->handle, "gemm16_pack"), "gemm16_pack"));
   return api_check(api, api->cuFuncSetAttribute(g->function, MAX_DYNAMIC_SHARED, (int)tensor_text.shared), name);
 }
 
@@ -130,6 +143,17 @@ static bool prefers_tensor(const cuda_plan *k, const cuda_product *p) {
   return tensor_kernel(p) && (large || k->dev->special == SPECIAL_ALWAYS);
 }
 
+/* Seen on an H200: large products take cuBLASLt twice as long where lines of 16 bits begin at odd places. */
+static bool prefers_own(const cuda_plan *k, const cuda_product *p) {
+  const double large = 8e9;
+  const cuda_axis *lines[3] = {a_along_k(p) ? &p->a.row : &p->a.col, b_along_k(p) ? &p->b.col : &p->b.row,
+                               p->c.col.stride[0] == 1 ? &p->c.row : &p->c.col};
+  bool odd = false;
+  if (k->dev->arch != 90 || k->dev->special != SPECIAL_LARGE || !prefers_tensor(k, p)) return false;
+  for (int i = 0; i < 3; i++) odd = odd || lines[i]->stride[0] % 2;
+  return odd && (double)p->m * (double)p->n * (double)p->k >= large;
+}
+
 static int64_t tiles(const cuda_gemm *g) { return ceil_div(g->p.m, g->text->rows) * ceil_div(g->p.n, g->text->cols); }
 
 /* Enough blocks for all multiprocessors, if the sums are long enough. */
@@ -139,13 +163,35 @@ static int64_t splits_of(const cuda_plan *k, const cuda_gemm *g) {
   return splits < 1 ? 1 : splits;
 }
 
+/* A factor is packed where its lines begin anywhere and enough blocks read it: `others` results to each of its numbers.
+ */
+static void plan_packing(const cuda_plan *k, cuda_gemm *g, cuda_matrix *x, bool lines_down, int64_t rows, int64_t width,
+                         int64_t others) {
+  enum { OFTEN = 512, LINE = 8, APART = 256 }; /* LINE: elements in 16 bytes */
+  cuda_axis *lines = lines_down ? &x->row : &x->col;
+  const bool often = others >= OFTEN || k->dev->special == SPECIAL_ALWAYS;
+  if (rows <= 1 || lines->stride[0] % LINE == 0 || !often) return;
+  const int64_t pitch = ceil_div(width, LINE) * LINE;
+  g->bytes = (g->bytes + APART - 1) / APART * APART;
+  g->packed[x == &g->p.b] = (pack_args){.to = g->bytes, rows, width, lines->stride[0], pitch};
+  g->bytes += (uint64_t)rows * (uint64_t)pitch * 2;
+  lines->stride[0] = pitch;
+}
+
+static void plan_packs(const cuda_plan *k, cuda_gemm *g) {
+  cuda_product *p = &g->p;
+  const bool a_k = a_along_k(p), b_k = b_along_k(p);
+  plan_packing(k, g, &p->a, a_k, a_k ? p->m : p->k, a_k ? p->k : p->m, p->n);
+  plan_packing(k, g, &p->b, !b_k, b_k ? p->n : p->k, b_k ? p->k : p->n, p->m);
+}
+
 ambi_status cuda_gemm_make(cuda_plan *k, const cuda_product *p, cuda_gemm **out) {
   cuda_gemm *g = calloc(1, sizeof *g);
   *out = g;
   if (!g) return fail(AMBI_NO_MEMORY, "%s: no memory for a plan", k->p->def->info.name);
   g->p = *p;
   if (p->m == 0 || p->n == 0) return AMBI_OK;
-  if (!prefers_text(k, p)) g->blas = blas_make(k->dev, p, false);
+  if (!prefers_text(k, p) && !prefers_own(k, p)) g->blas = blas_make(k->dev, p, false);
   if (g->blas && prefers_epilogue(k, p)) g->with_db = blas_make(k->dev, p, true);
   g->text = !g->blas && prefers_tensor(k, p) ? &tensor_text : &any_text;
   if (tiles(g) > INT32_MAX)
@@ -153,6 +199,7 @@ ambi_status cuda_gemm_make(cuda_plan *k, const cuda_product *p, cuda_gemm **out)
                 (long long)p->m, (long long)p->n);
   g->splits = splits_of(k, g);
   if (g->splits > 1) g->bytes = (uint64_t)(g->splits * p->m * p->n * dtype_bytes(k->p->compute));
+  if (g->text == &tensor_text) plan_packs(k, g);
   if (g->blas && blas_workspace(g->blas) > g->bytes) g->bytes = blas_workspace(g->blas);
   if (g->with_db && blas_workspace(g->with_db) > g->bytes) g->bytes = blas_workspace(g->with_db);
   return find_function(k, g);
@@ -171,12 +218,29 @@ const char *cuda_gemm_name(const cuda_gemm *g) {
 }
 
 /* ---- run ---- */
+/* *at: where the factor is, and then where it is packed */
+static ambi_status run_pack(const cuda_plan *k, const cuda_gemm *g, int factor, uint64_t *at, uint64_t work,
+                            void *stream) {
+  pack_args args = g->packed[factor];
+  void *parameters[] = {&args};
+  if (args.rows == 0) return AMBI_OK;
+  args.from = *at;
+  args.to += work;
+  *at = args.to;
+  const unsigned blocks = (unsigned)cuda_blocks(k, ceil_div(args.rows, 8), 16);
+  return api_check(&k->dev->api,
+                   k->dev->api.cuLaunchKernel(g->pack, blocks, 1, 1, 256, 1, 1, 0, stream, parameters, NULL),
+                   "gemm16_pack");
+}
+
 static ambi_status run_text(const cuda_plan *k, const cuda_gemm *g, const cuda_operands *at, bool accumulate,
                             void *stream) {
   const cuda_product *p = &g->p;
   const cuda_api *api = &k->dev->api;
   gemm_args args = {at->a, at->b, at->bias, at->c,          p->m,       p->n,     p->k,     p->a,
                     p->b,  p->c,  p->bias,  p->bias_stride, accumulate, at->work, g->splits};
+  TRY(run_pack(k, g, 0, &args.a, at->work, stream));
+  TRY(run_pack(k, g, 1, &args.b, at->work, stream));
   void *parameters[] = {&args};
   TRY(api_check(api,
                 api->cuLaunchKernel(g->function, (unsigned)tiles(g), (unsigned)g->splits, 1, g->text->x, g->text->y, 1,

@@ -24,30 +24,34 @@ inline block_of_c find_block(const gemm_args &g) {
 }
 
 /* ---- tiles ---- */
-/* 8 neighbours, of which `left` are there; the others are 0. Where pairs lie at multiples of 4 bytes they are on their
- * way, else they are here when this ends. */
-inline void bring_some(shared_at to, const char *from, i64 left) {
-  if ((u64)from % 4 == 0 && (left >= 8 || left % 2 == 0)) {
-#pragma unroll
-    for (int k = 0; k < 4; k++) copy_4(to + 4 * k, from + 4 * k, 2 * k < left);
-    return;
-  }
-  u32 w[4] = {};
-#pragma unroll
-  for (int e = 0; e < 8; e++) w[e / 2] |= e < left ? (u32)((const u16 *)from)[e] << 16 * (e % 2) : 0;
-#pragma unroll
-  for (int k = 0; k < 4; k++) store_shared(to + 4 * k, w[k]);
+/* 16 aligned bytes on their way, of which the first `bytes` are there; the others become 0 */
+inline void copy_first(shared_at to, const char *from, int bytes) {
+#ifdef AMBI_EMULATED
+  for (int i = 0; i < 8; i++) ((u16 *)to)[i] = 2 * i < bytes ? ((const u16 *)from)[i] : (u16)0;
+  emu_begun(EMU_COPIES, (void *)to, 16);
+#else
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+#endif
 }
 
-/* A matrix that is dense along one axis: rows of neighbours, `step` bytes apart. quick: it begins at a multiple of 16
- * bytes, and so does every chunk of 8 */
+/* 8 neighbours, of which `left` are there; the others are 0 */
+inline void take_some(u32 (&w)[4], const char *from, i64 left) {
+  if (left >= 8) return load_words<false, 2>(w, from);
+#pragma unroll
+  for (int k = 0; k < 4; k++) w[k] = 0;
+#pragma unroll
+  for (int e = 0; e < 8; e++) w[e / 2] |= e < left ? (u32)((const u16 *)from)[e] << 16 * (e % 2) : 0;
+}
+
+/* A matrix that is dense along one axis: lines of `width` neighbours, `step` bytes apart. quick: they begin at multiples
+ * of 16 bytes */
 struct lines {
   const char *at;
   i64 step, rows, width;
   bool quick;
 };
 inline lines lines_of(const char *at, i64 stride, i64 rows, i64 width) {
-  return {at, 2 * stride, rows, width, ((u64)at | (u64)(2 * stride) | (u64)(2 * width)) % 16 == 0};
+  return {at, 2 * stride, rows, width, ((u64)at | (u64)(2 * stride)) % 16 == 0};
 }
 
 /* ROWS x COLUMNS elements of it from (row, column) on */
@@ -58,13 +62,18 @@ inline void bring(shared_at tile, const lines &x, i64 row, i64 column) {
   const i64 left = x.width - column - 8 * chunk, rows = left > 0 ? x.rows - row - first : 0;
   const char *from = x.at + (row + first) * x.step + (column + 8 * chunk) * 2;
   if (x.quick) {
+    const int bytes = left >= 8 ? 16 : 2 * (int)left;
 #pragma unroll
     for (int i = 0; i < ROWS; i += APART)
-      copy_16(chunk_at<COLUMNS>(tile, first + i, chunk), i < rows ? from + i * x.step : x.at, i < rows);
+      copy_first(chunk_at<COLUMNS>(tile, first + i, chunk), i < rows ? from + i * x.step : x.at, i < rows ? bytes : 0);
   } else {
-#pragma unroll 2
-    for (int i = 0; i < ROWS; i += APART)
-      bring_some(chunk_at<COLUMNS>(tile, first + i, chunk), i < rows ? from + i * x.step : 0, i < rows ? left : 0);
+#pragma unroll 1
+    for (int i = 0; i < ROWS; i += APART) {
+      u32 w[4];
+      take_some(w, from + i * x.step, i < rows ? left : 0);
+#pragma unroll
+      for (int k = 0; k < 4; k++) store_shared(chunk_at<COLUMNS>(tile, first + i, chunk) + 4 * k, w[k]);
+    }
   }
 }
 
@@ -221,3 +230,18 @@ PRODUCT(gemm16_kk) { make_block<true, true>(g); }
 PRODUCT(gemm16_kn) { make_block<true, false>(g); }
 PRODUCT(gemm16_mk) { make_block<false, true>(g); }
 PRODUCT(gemm16_mn) { make_block<false, false>(g); }
+
+/* ---- before: a matrix whose lines do not begin at multiples of 16 bytes, to where they do; a warp has a line ---- */
+struct pack_args {
+  const char *from;
+  char *to;
+  i64 rows, width, stride, pitch; /* elements */
+};
+extern "C" __global__ void __launch_bounds__(256) gemm16_pack(const __grid_constant__ pack_args p) {
+  for (i64 row = (i64)blockIdx.x * 8 + threadIdx.x / 32; row < p.rows; row += (i64)gridDim.x * 8)
+    for (i64 column = threadIdx.x % 32 * 8; column < p.width; column += 32 * 8) {
+      u32 w[4];
+      take_some(w, p.from + (row * p.stride + column) * 2, p.width - column);
+      *(uint4 *)(p.to + (row * p.pitch + column) * 2) = make_uint4(w[0], w[1], w[2], w[3]);
+    }
+}
