@@ -55,7 +55,7 @@ void cuda_leave(const cuda_device *d);
   } while (0)
 
 /* ---- a plan in the making ---- */
-enum { ARGS_REALS = 16, ARGS_NUMBERS = 256, MAX_STEPS = 12, MAX_PARTS = 10 };
+enum { ARGS_REALS = 16, ARGS_NUMBERS = 256, MAX_STEPS = 12, MAX_PARTS = 10, MAX_PRODUCTS = 8 };
 
 /* As prelude.cu declares it, but for the length of n. */
 typedef struct {
@@ -86,8 +86,9 @@ typedef struct {
 struct cuda_plan {
   cuda_device *dev;
   const problem *p;
-  const char *source, *products[2]; /* texts, the cache's: its own, and those of matrix products; NULL: none */
-  char *both;                       /* one after the other; NULL: there are not two */
+  const char *source,
+      *products[MAX_PRODUCTS]; /* texts, the cache's: its own, and those of matrix products; NULL: none */
+  char *both;                  /* one after the other; NULL: there are not two */
   cuda_args args;
   int numbers, reals, steps, parts;
   cuda_step step[MAX_STEPS];
@@ -154,6 +155,9 @@ typedef struct {
 
 extern const backend cuda_backend;
 extern const event_calls cuda_events; /* events.c */
+
+/* A text of some pieces, each with an end of line; the caller's to free. NULL: no memory. */
+char *cuda_join(const char *const *pieces, int n);
 
 /* ---- compile.c, cache.c ---- */
 typedef struct {

@@ -8,17 +8,22 @@
 #include "backends/cuda/blas.h"
 #include "backends/cuda/text.h"
 
-/* A block has rows x cols results, and x * y threads; sums of at least `deep` k's may be split from each other. */
+/* A block has rows x cols results and x y threads, of which some bring tiles; sums of at least `deep` k's may be split
+ * from each other. */
 typedef struct {
   const char *name;
   int64_t rows, cols;
-  unsigned x, y, shared;
+  unsigned x, y, loaders, stages, shared;
   int64_t deep;
 } text_kind;
-static const text_kind any_text = {"gemm", 64, 64, 16, 16, 0, 256};
-static const text_kind tensor_text = {"gemm16", 128, 128, 256, 1, 3 << 15, 512};
+enum { ANY, BY_WARPS, BY_GROUPS, TEXTS };
+static const text_kind texts[TEXTS] = {
+    [ANY] = {"gemm", 64, 64, 16, 16, 256, 0, 0, 256},
+    [BY_WARPS] = {"gemm16", 128, 128, 256, 1, 256, 3, 3 * (128 + 128) * 128, 512},
+    [BY_GROUPS] = {"gemm90", 128, 256, 384, 1, 128, 4, 4 * (128 + 256) * 128 + 1024 + 64, 512},
+};
 
-/* A factor that gemm16_pack copies into the workspace first; as gemm16.cu declares it. */
+/* A factor that product_pack copies into the workspace first; as halves.cu declares it. */
 typedef struct {
   uint64_t from, to; /* to: an offset, until it runs */
   int64_t rows, width, stride, pitch;
@@ -63,21 +68,7 @@ cuda_matrix cuda_dense_matrix(ambi_dtype t, int64_t cols) {
   return (cuda_matrix){t, cuda_plain_axis(cols), cuda_plain_axis(1)};
 }
 
-/* ---- the texts: gemm.cu for each arithmetic, gemm16.cu for each type ---- */
-static char *text_of(const cuda_product *p, const text_kind *kind) {
-  static const char defines[] =
-      "#define COMPUTE_F64 %d\n#define FACTORS %d\n#define NUMBERS 1\n#define DTYPES_0 0ull\n#define DTYPES_1 0ull\n"
-      "#define USED 0u\n#define ADDS_TO 0u\n%s\n%s\n%s\n%s\n";
-  const bool tensor = kind == &tensor_text;
-  const char *const op = tensor ? gemm16_cu : gemm_cu, *const parts = tensor ? tensor_cu : "";
-  const size_t bytes = sizeof defines + strlen(prelude_cu) + strlen(matrices_cu) + strlen(parts) + strlen(op) + 16;
-  char *source = malloc(bytes);
-  if (source)
-    snprintf(source, bytes, defines, p->compute == AMBI_F64, tensor ? (int)p->a.dtype : 0, prelude_cu, matrices_cu,
-             parts, op);
-  return source;
-}
-
+/* ---- the texts: gemm.cu for each arithmetic; the others for f16 and bf16, and what A and B are dense along ---- */
 /* The stride of an axis of that many, or 0 when it is nested; of an axis of one, 1. */
 static int64_t stride_of(const cuda_axis *x, int64_t count) { return count <= 1 ? 1 : x->dims == 1 ? x->stride[0] : 0; }
 static bool lies_along(const cuda_axis *dense, int64_t count, const cuda_axis *other, int64_t others) {
@@ -87,33 +78,58 @@ static bool lies_along(const cuda_axis *dense, int64_t count, const cuda_axis *o
 static bool a_along_k(const cuda_product *p) { return lies_along(&p->a.col, p->k, &p->a.row, p->m); }
 static bool b_along_k(const cuda_product *p) { return lies_along(&p->b.row, p->k, &p->b.col, p->n); }
 
-/* The kernel of gemm16.cu by what A and B are dense along; NULL: it has none. */
-static const char *tensor_kernel(const cuda_product *p) {
-  static const char *const names[2][2] = {{"gemm16_mn", "gemm16_mk"}, {"gemm16_kn", "gemm16_kk"}};
-  const bool a_k = a_along_k(p), a_m = lies_along(&p->a.row, p->m, &p->a.col, p->k);
-  const bool b_k = b_along_k(p), b_n = lies_along(&p->b.col, p->n, &p->b.row, p->k);
+static char *text_of(const cuda_product *p, const text_kind *t) {
+  const bool any = t == &texts[ANY], groups = t == &texts[BY_GROUPS];
+  char all[160], tiles[240] = "";
+  snprintf(all, sizeof all,
+           "#define COMPUTE_F64 %d\n#define NUMBERS 1\n#define DTYPES_0 0ull\n#define DTYPES_1 0ull\n#define USED 0u\n"
+           "#define ADDS_TO 0u",
+           p->compute == AMBI_F64);
+  if (!any)
+    snprintf(tiles, sizeof tiles,
+             "#define FACTORS %d\n#define HOPPER %d\n#define TILE_M %d\n#define TILE_N %d\n#define THREADS %u\n"
+             "#define LOADERS %u\n#define STAGES %u\n#define A_K %d\n#define B_K %d",
+             (int)p->a.dtype, groups, (int)t->rows, (int)t->cols, t->x, t->loaders, t->stages, a_along_k(p),
+             b_along_k(p));
+  const char *const by_any[] = {all, prelude_cu, matrices_cu, gemm_cu};
+  const char *const by_warps[] = {all, prelude_cu, matrices_cu, tensor_cu, tiles, halves_cu, gemm16_cu};
+  const char *const by_groups[] = {all,      prelude_cu, matrices_cu, tensor_cu, barriers_cu,
+                                   wgmma_cu, tiles,      halves_cu,   gemm90_cu};
+  return any ? cuda_join(by_any, 4) : groups ? cuda_join(by_groups, 9) : cuda_join(by_warps, 7);
+}
+
+/* Whether tensor cores take it as it is. */
+static bool suits_tensor(const cuda_product *p) {
+  const bool a_m = lies_along(&p->a.row, p->m, &p->a.col, p->k), b_n = lies_along(&p->b.col, p->n, &p->b.row, p->k);
   const bool halves = p->a.dtype == AMBI_F16 || p->a.dtype == AMBI_BF16;
   const bool plain = (p->m <= 1 || p->c.row.dims == 1) && (p->n <= 1 || p->c.col.dims == 1);
-  if (!halves || p->a.dtype != p->b.dtype || p->compute != AMBI_F32 || !plain) return NULL;
-  return (a_k || a_m) && (b_k || b_n) ? names[a_k][b_k] : NULL;
+  return halves && p->a.dtype == p->b.dtype && p->compute == AMBI_F32 && plain && (a_m || a_along_k(p)) &&
+         (b_n || b_along_k(p));
+}
+
+/* Among the texts that the plan shows */
+static void show_text(cuda_plan *k, const char *text) {
+  int i = 0;
+  while (i < MAX_PRODUCTS - 1 && k->products[i] && k->products[i] != text) i++;
+  k->products[i] = text;
 }
 
 static ambi_status find_function(cuda_plan *k, cuda_gemm *g) {
   enum { MAX_DYNAMIC_SHARED = 8 };
   const cuda_api *api = &k->dev->api;
-  const bool tensor = g->text == &tensor_text;
-  const char *name = tensor ? tensor_kernel(&g->p) : "gemm";
+  const bool tensor = g->text != &texts[ANY];
+  const char *name = tensor ? "product" : "gemm";
   const cuda_module *m = NULL;
   char *source = text_of(&g->p, g->text);
   if (!source) return fail(AMBI_NO_MEMORY, "%s: no memory for its text", k->p->def->info.name);
-  TRY(module_get(k->dev, source, false, &m));
-  k->products[tensor] = m->source; /* the same for all of a plan */
+  TRY(module_get(k->dev, source, g->text == &texts[BY_GROUPS], &m));
+  show_text(k, m->source);
   TRY(api_check(api, api->cuModuleGetFunction(&g->sum, m->handle, "gemm_sum"), "gemm_sum"));
   TRY(api_check(api, api->cuModuleGetFunction(&g->function, m->handle, name), name));
   if (!tensor) return AMBI_OK;
   if (g->packed[0].rows + g->packed[1].rows > 0)
-    TRY(api_check(api, api->cuModuleGetFunction(&g->pack, m->handle, "gemm16_pack"), "gemm16_pack"));
-  return api_check(api, api->cuFuncSetAttribute(g->function, MAX_DYNAMIC_SHARED, (int)tensor_text.shared), name);
+    TRY(api_check(api, api->cuModuleGetFunction(&g->pack, m->handle, "product_pack"), "product_pack"));
+  return api_check(api, api->cuFuncSetAttribute(g->function, MAX_DYNAMIC_SHARED, (int)g->text->shared), name);
 }
 
 /* ---- which of them ---- */
@@ -139,8 +155,8 @@ static bool prefers_epilogue(const cuda_plan *k, const cuda_product *p) {
 static bool prefers_tensor(const cuda_plan *k, const cuda_product *p) {
   enum { SMALL = 1 << 21 };
   const bool large = (double)p->m * (double)p->n * (double)p->k >= SMALL;
-  if (tensor_text.shared > k->dev->shared_bytes || prefers_text(k, p)) return false;
-  return tensor_kernel(p) && (large || k->dev->special == SPECIAL_ALWAYS);
+  if (texts[BY_WARPS].shared > k->dev->shared_bytes || prefers_text(k, p)) return false;
+  return suits_tensor(p) && (large || k->dev->special == SPECIAL_ALWAYS);
 }
 
 /* Seen on an H200: large products take cuBLASLt twice as long where lines of 16 bits begin at odd places. */
@@ -154,7 +170,18 @@ static bool prefers_own(const cuda_plan *k, const cuda_product *p) {
   return odd && (double)p->m * (double)p->n * (double)p->k >= large;
 }
 
-static int64_t tiles(const cuda_gemm *g) { return ceil_div(g->p.m, g->text->rows) * ceil_div(g->p.n, g->text->cols); }
+static int64_t tiles_of(const cuda_product *p, const text_kind *t) {
+  return ceil_div(p->m, t->rows) * ceil_div(p->n, t->cols);
+}
+static int64_t tiles(const cuda_gemm *g) { return tiles_of(&g->p, g->text); }
+
+/* Groups of warps want tiles for all multiprocessors. */
+static const text_kind *text_for(const cuda_plan *k, const cuda_product *p) {
+  const text_kind *groups = &texts[BY_GROUPS];
+  const bool many = tiles_of(p, groups) >= k->dev->multiprocessors || k->dev->special == SPECIAL_ALWAYS;
+  if (!prefers_tensor(k, p)) return &texts[ANY];
+  return many && compile_hopper(k->dev) && groups->shared <= k->dev->shared_bytes ? groups : &texts[BY_WARPS];
+}
 
 /* Enough blocks for all multiprocessors, if the sums are long enough. */
 static int64_t splits_of(const cuda_plan *k, const cuda_gemm *g) {
@@ -193,13 +220,13 @@ ambi_status cuda_gemm_make(cuda_plan *k, const cuda_product *p, cuda_gemm **out)
   if (p->m == 0 || p->n == 0) return AMBI_OK;
   if (!prefers_text(k, p) && !prefers_own(k, p)) g->blas = blas_make(k->dev, p, false);
   if (g->blas && prefers_epilogue(k, p)) g->with_db = blas_make(k->dev, p, true);
-  g->text = !g->blas && prefers_tensor(k, p) ? &tensor_text : &any_text;
+  g->text = g->blas ? &texts[ANY] : text_for(k, p);
   if (tiles(g) > INT32_MAX)
     return fail(AMBI_UNSUPPORTED, "%s: a product of %lld x %lld is too large for a launch", k->p->def->info.name,
                 (long long)p->m, (long long)p->n);
   g->splits = splits_of(k, g);
   if (g->splits > 1) g->bytes = (uint64_t)(g->splits * p->m * p->n * dtype_bytes(k->p->compute));
-  if (g->text == &tensor_text) plan_packs(k, g);
+  if (g->text != &texts[ANY]) plan_packs(k, g);
   if (g->blas && blas_workspace(g->blas) > g->bytes) g->bytes = blas_workspace(g->blas);
   if (g->with_db && blas_workspace(g->with_db) > g->bytes) g->bytes = blas_workspace(g->with_db);
   return find_function(k, g);
@@ -230,7 +257,7 @@ static ambi_status run_pack(const cuda_plan *k, const cuda_gemm *g, int factor, 
   const unsigned blocks = (unsigned)cuda_blocks(k, ceil_div(args.rows, 8), 16);
   return api_check(&k->dev->api,
                    k->dev->api.cuLaunchKernel(g->pack, blocks, 1, 1, 256, 1, 1, 0, stream, parameters, NULL),
-                   "gemm16_pack");
+                   "product_pack");
 }
 
 static ambi_status run_text(const cuda_plan *k, const cuda_gemm *g, const cuda_operands *at, bool accumulate,

@@ -245,7 +245,7 @@ static bool all_half(const problem *p) {
   return p->compute == AMBI_F32;
 }
 
-static char *join(const char *const *pieces, int n) {
+char *cuda_join(const char *const *pieces, int n) {
   size_t bytes = 1;
   for (int i = 0; i < n; i++) bytes += strlen(pieces[i]) + 1;
   char *joined = malloc(bytes), *at = joined;
@@ -260,7 +260,7 @@ static char *assemble(const cuda_plan *k, const char *text) {
   pieces[n++] = text;
   if (k->last) pieces[n++] = k->last;
   if (k->more) pieces[n++] = k->more;
-  return join(pieces, n);
+  return cuda_join(pieces, n);
 }
 
 void cuda_math(cuda_plan *k) {
@@ -294,15 +294,14 @@ static ambi_status find_functions(cuda_plan *k, const cuda_module *m) {
 /* What ambi_plan_source gives: its own text, then those of its products. */
 static ambi_status gather_texts(cuda_plan *k) {
   static const char between[] = "// ---- a text of its matrix products, compiled by itself";
-  const char *const all[] = {k->source, k->products[0], k->products[1]};
-  const char *pieces[6];
-  int n = 0;
-  for (int i = 0; i < 3; i++) {
-    if (all[i] && n > 0) pieces[n++] = between;
-    if (all[i]) pieces[n++] = all[i];
+  const char *pieces[2 * MAX_PRODUCTS + 1] = {k->source};
+  int n = k->source != NULL;
+  for (int i = 0; i < MAX_PRODUCTS && k->products[i]; i++) {
+    if (n > 0) pieces[n++] = between;
+    pieces[n++] = k->products[i];
   }
   if (n <= 1) return k->source = n ? pieces[0] : NULL, AMBI_OK;
-  k->both = join(pieces, n);
+  k->both = cuda_join(pieces, n);
   return k->both ? AMBI_OK : fail(AMBI_NO_MEMORY, "cuda: no memory for a plan's texts");
 }
 
