@@ -292,7 +292,7 @@ static void test_choice(int64_t M, int64_t N, int64_t K, ambi_dtype dtype, const
   CHECK(strstr(info.kernel, named) != NULL, "%s of %d x %d x %d, not by %s", info.kernel, (int)M, (int)N, (int)K,
         named);
   const uint64_t packed = 2 * (uint64_t)(M + N) * (uint64_t)((K + 7) / 8 * 8);
-  CHECK(strcmp(named, "gemm16") || K % 8 == 0 || info.workspace >= packed, "%d bytes for factors of %d",
+  CHECK(strcmp(named, "gemm90") || K % 8 == 0 || info.workspace >= packed, "%d bytes for factors of %d",
         (int)info.workspace, (int)packed);
   ambi_plan_destroy(plan);
 }
@@ -300,8 +300,8 @@ static void test_choice(int64_t M, int64_t N, int64_t K, ambi_dtype dtype, const
 static void test_choices(void) {
   test_choice(4096, 2048, 2048, AMBI_BF16, "cuBLASLt");
   test_choice(4096, 2048, 2050, AMBI_BF16, "cuBLASLt"); /* even */
-  test_choice(4096, 2048, 2049, AMBI_BF16, "gemm16");
-  test_choice(4096, 2049, 2048, AMBI_F16, "gemm16");   /* y's lines */
+  test_choice(4096, 2048, 2049, AMBI_BF16, "gemm90");
+  test_choice(4096, 2049, 2048, AMBI_F16, "gemm90");   /* y's lines */
   test_choice(4096, 2048, 2049, AMBI_F32, "cuBLASLt"); /* no 16 bits */
   test_choice(409, 205, 2049, AMBI_BF16, "cuBLASLt");  /* small */
 }

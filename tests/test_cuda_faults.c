@@ -165,7 +165,8 @@ static void test_all(void) {
       if (codes[c] >= 700 && (gives_back(functions[f]) || is_remark(functions[f]))) continue;
       while (reached < CALLS && try_fault(functions[f], reached + 1, codes[c])) reached++;
       const bool rare = !strcmp(functions[f], "cuCtxGetDevice") || /* of adopted contexts: see test_cuda_streams */
-                        !strcmp(functions[f], "cuStreamQuery");    /* after cuBLASLt's failures: test_cuda_blas */
+                        !strcmp(functions[f], "cuStreamQuery") ||  /* after cuBLASLt's failures: test_cuda_blas */
+                        !strcmp(functions[f], "cuTensorMapEncodeTiled"); /* done without: tests/run, "no boxes" */
       CHECK(reached > 0 || rare, "%s: a failure goes unnoticed", functions[f]);
     }
   CHECK(run_program(sentence, sizeof sentence) == AMBI_OK, "after all of them: %s", sentence);

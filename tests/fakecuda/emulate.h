@@ -205,6 +205,19 @@ static __noinline__ void emu_begun(emu_way w, const void *at, unsigned long byte
 static inline void emu_batch(emu_way w) { emu->batch(w); }
 static inline void emu_ended(emu_way w, int left) { emu->ended(w, left); }
 
+/* A box from element x and line y on; outside of the tensor there are zeros. It is there when this ends. */
+static inline void emu_copy_box(unsigned long long to, const void *map, int x, int y) {
+  const emu_map *m = (const emu_map *)map;
+  for (unsigned r = 0; r < m->box[1]; r++)
+    for (unsigned c = 0; c < m->box[0]; c++) {
+      const long long line = (long long)y + r, element = (long long)x + c;
+      const bool there = line >= 0 && element >= 0 && (unsigned long long)line < m->shape[1] &&
+                         (unsigned long long)element < m->shape[0];
+      const ushort *from = (const ushort *)(m->at + (unsigned long long)line * m->step) + element;
+      *(ushort *)(to + r * 128 + (c / 8 ^ r % 8) * 16 + c % 8 * 2) = there ? *from : (ushort)0;
+    }
+}
+
 /* What the compiler calls before each access when it is to tell of them (nvrtc.c) */
 #ifdef EMU_WATCHED
 #define EMU_TELLS extern "C" __attribute__((no_sanitize_thread)) void

@@ -18,6 +18,13 @@ typedef struct {
   unsigned x, y, z;
 } emu_dim;
 
+/* What stands in the 128 bytes of a tensor map: 16-bit elements, `step` bytes from one line to the next; its boxes go
+ * to rows of 128 bytes, whose chunks of 16 are swapped by row: chunk c of row r is at c ^ r % 8. */
+typedef struct {
+  unsigned long long at, shape[2], step; /* neighbours, lines */
+  unsigned box[2];
+} emu_map;
+
 /* `thread` and `lane` are those of the fiber that runs now. */
 typedef struct {
   emu_dim thread, block, block_dim, grid_dim;

@@ -241,7 +241,6 @@ bool blas_takes(const blas_product *b, const cuda_operands *at) {
 }
 
 static uint64_t aligned_work(uint64_t at) { return (at + WORK_WANTED - 1) / WORK_WANTED * WORK_WANTED; }
-static void *pointer(uint64_t at) { return (void *)(uintptr_t)at; /* NOLINT(performance-no-int-to-ptr) */ }
 
 static refusal multiply(const cuda_device *d, const blas_product *b, const cuda_operands *at, bool accumulate,
                         void *stream) {
@@ -252,9 +251,10 @@ static refusal multiply(const cuda_device *d, const blas_product *b, const cuda_
   uint64_t desc[DESC_WORDS];
   refusal r = describe(&d->api, b, vector_of(b, at), &desc);
   if (r.call) return r;
-  CALL(&d->api, cublasLtMatmul, d->blas, desc, one, pointer(b->swapped ? at->b : at->a), b->layout[0],
-       pointer(b->swapped ? at->a : at->b), b->layout[1], accumulate ? one : none, pointer(at->c), b->layout[2],
-       pointer(at->c), b->layout[2], b->choice.algorithm, pointer(aligned_work(at->work)), b->choice.workspace, stream);
+  CALL(&d->api, cublasLtMatmul, d->blas, desc, one, cuda_pointer(b->swapped ? at->b : at->a), b->layout[0],
+       cuda_pointer(b->swapped ? at->a : at->b), b->layout[1], accumulate ? one : none, cuda_pointer(at->c),
+       b->layout[2], cuda_pointer(at->c), b->layout[2], b->choice.algorithm, cuda_pointer(aligned_work(at->work)),
+       b->choice.workspace, stream);
   return r;
 }
 

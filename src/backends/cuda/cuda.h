@@ -146,6 +146,7 @@ static inline int64_t cuda_blocks(const cuda_plan *k, int64_t wanted,
 static inline uint64_t real_bytes(const problem *p) {
   return p->compute == AMBI_F64 ? 8 : 4;
 } /* of sums in workspace */
+static inline void *cuda_pointer(uint64_t at) { return (void *)(uintptr_t)at; /* NOLINT(performance-no-int-to-ptr) */ }
 static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 typedef struct {

@@ -20,7 +20,7 @@ enum { ANY, BY_WARPS, BY_GROUPS, TEXTS };
 static const text_kind texts[TEXTS] = {
     [ANY] = {"gemm", 64, 64, 16, 16, 256, 0, 0, 256},
     [BY_WARPS] = {"gemm16", 128, 128, 256, 1, 256, 3, 3 * (128 + 128) * 128, 512},
-    [BY_GROUPS] = {"gemm90", 128, 256, 384, 1, 128, 4, 4 * (128 + 256) * 128 + 1024 + 64, 512},
+    [BY_GROUPS] = {"gemm90", 128, 256, 384, 1, 128, 4, 4 * (128 + 256) * 128 + 21 * 1024, 512},
 };
 
 /* A factor that product_pack copies into the workspace first; as halves.cu declares it. */
@@ -44,12 +44,13 @@ struct cuda_gemm {
 
 /* As gemm.cu declares it. */
 typedef struct {
+  _Alignas(64) uint64_t map_a[16], map_b[16];
   uint64_t a, b, bias, c;
   int64_t m, n, k;
   cuda_matrix at_a, at_b, at_c;
   int64_t bias_dtype, bias_stride, adds;
   uint64_t work;
-  int64_t splits;
+  int64_t splits, boxed;
 } gemm_args;
 
 /* ---- matrices ---- */
@@ -80,7 +81,7 @@ static bool b_along_k(const cuda_product *p) { return lies_along(&p->b.row, p->k
 
 static char *text_of(const cuda_product *p, const text_kind *t) {
   const bool any = t == &texts[ANY], groups = t == &texts[BY_GROUPS];
-  char all[160], tiles[240] = "";
+  char all[160], tiles[280] = "";
   snprintf(all, sizeof all,
            "#define COMPUTE_F64 %d\n#define NUMBERS 1\n#define DTYPES_0 0ull\n#define DTYPES_1 0ull\n#define USED 0u\n"
            "#define ADDS_TO 0u",
@@ -88,8 +89,8 @@ static char *text_of(const cuda_product *p, const text_kind *t) {
   if (!any)
     snprintf(tiles, sizeof tiles,
              "#define FACTORS %d\n#define HOPPER %d\n#define TILE_M %d\n#define TILE_N %d\n#define THREADS %u\n"
-             "#define LOADERS %u\n#define STAGES %u\n#define A_K %d\n#define B_K %d",
-             (int)p->a.dtype, groups, (int)t->rows, (int)t->cols, t->x, t->loaders, t->stages, a_along_k(p),
+             "#define LOADERS %u\n#define STAGES %u\n#define SHARED_BYTES %u\n#define A_K %d\n#define B_K %d",
+             (int)p->a.dtype, groups, (int)t->rows, (int)t->cols, t->x, t->loaders, t->stages, t->shared, a_along_k(p),
              b_along_k(p));
   const char *const by_any[] = {all, prelude_cu, matrices_cu, gemm_cu};
   const char *const by_warps[] = {all, prelude_cu, matrices_cu, tensor_cu, tiles, halves_cu, gemm16_cu};
@@ -260,22 +261,61 @@ static ambi_status run_pack(const cuda_plan *k, const cuda_gemm *g, int factor, 
                    "product_pack");
 }
 
+/* How a factor lies in memory, for the hardware that copies boxes of it; false: it cannot. Rows of `width` neighbours.
+ */
+static bool describe(const cuda_api *api, uint64_t *map, uint64_t at, int64_t rows, int64_t width, int64_t stride,
+                     unsigned box_rows) {
+  enum { TYPE_U16 = 1, SWIZZLE_128_BYTES = 3, PROMOTE_256_BYTES = 3 };
+  const uint64_t shape[2] = {(uint64_t)width, (uint64_t)rows},
+                 step = 2 * (uint64_t)(rows > 1 ? stride : ceil_div(width, 8) * 8);
+  const unsigned box[2] = {64, box_rows}, steps[2] = {1, 1};
+  if (at % 16 || step % 16 || step >> 40 || width > INT32_MAX || rows > INT32_MAX) return false;
+  return !api->cuTensorMapEncodeTiled(map, TYPE_U16, 2, cuda_pointer(at), shape, &step, box, steps, 0,
+                                      SWIZZLE_128_BYTES, PROMOTE_256_BYTES, 0);
+}
+
+static bool describe_both(const cuda_plan *k, const cuda_gemm *g, gemm_args *args) {
+  enum { DEPTH = 64 };
+  const cuda_product *p = &g->p;
+  const bool a_k = a_along_k(p), b_k = b_along_k(p);
+  if (g->text != &texts[BY_GROUPS]) return false;
+  return describe(&k->dev->api, args->map_a, args->a, a_k ? p->m : p->k, a_k ? p->k : p->m,
+                  (a_k ? &p->a.row : &p->a.col)->stride[0], a_k ? (unsigned)g->text->rows : DEPTH) &&
+         describe(&k->dev->api, args->map_b, args->b, b_k ? p->n : p->k, b_k ? p->k : p->n,
+                  (b_k ? &p->b.col : &p->b.row)->stride[0], b_k ? (unsigned)g->text->cols : DEPTH);
+}
+
 static ambi_status run_text(const cuda_plan *k, const cuda_gemm *g, const cuda_operands *at, bool accumulate,
                             void *stream) {
   const cuda_product *p = &g->p;
   const cuda_api *api = &k->dev->api;
-  gemm_args args = {at->a, at->b, at->bias, at->c,          p->m,       p->n,     p->k,     p->a,
-                    p->b,  p->c,  p->bias,  p->bias_stride, accumulate, at->work, g->splits};
+  gemm_args args = {.a = at->a,
+                    .b = at->b,
+                    .bias = at->bias,
+                    .c = at->c,
+                    .m = p->m,
+                    .n = p->n,
+                    .k = p->k,
+                    .at_a = p->a,
+                    .at_b = p->b,
+                    .at_c = p->c,
+                    .bias_dtype = p->bias,
+                    .bias_stride = p->bias_stride,
+                    .adds = accumulate,
+                    .work = at->work,
+                    .splits = g->splits};
   TRY(run_pack(k, g, 0, &args.a, at->work, stream));
   TRY(run_pack(k, g, 1, &args.b, at->work, stream));
+  args.boxed = describe_both(k, g, &args);
   void *parameters[] = {&args};
+  const int64_t blocks = g->text == &texts[BY_GROUPS] ? cuda_blocks(k, tiles(g), 1) : tiles(g); /* they take several */
   TRY(api_check(api,
-                api->cuLaunchKernel(g->function, (unsigned)tiles(g), (unsigned)g->splits, 1, g->text->x, g->text->y, 1,
+                api->cuLaunchKernel(g->function, (unsigned)blocks, (unsigned)g->splits, 1, g->text->x, g->text->y, 1,
                                     g->text->shared, stream, parameters, NULL),
                 g->text->name));
   if (g->splits == 1) return AMBI_OK;
-  unsigned blocks = (unsigned)ceil_div(p->m * p->n, 256);
-  return api_check(api, api->cuLaunchKernel(g->sum, blocks, 1, 1, 256, 1, 1, 0, stream, parameters, NULL), "gemm_sum");
+  const unsigned sums = (unsigned)ceil_div(p->m * p->n, 256);
+  return api_check(api, api->cuLaunchKernel(g->sum, sums, 1, 1, 256, 1, 1, 0, stream, parameters, NULL), "gemm_sum");
 }
 
 bool cuda_gemm_gives_db(const cuda_gemm *g, const cuda_operands *at) {

@@ -58,13 +58,9 @@ inline void sum_block(const gemm_args &g, const block_of_c &c, shared_at memory,
 /* ---- the kernel ---- */
 extern "C" __global__ void __launch_bounds__(THREADS, 2) product(const __grid_constant__ gemm_args g) {
   DYNAMIC_SHARED(memory);
-  const block_of_c c = find_block(g);
+  const block_of_c c = find_block(g, blockIdx.x);
   float sum[MT][NT][4];
   sum_block(g, c, shared_address(memory), sum);
-  __syncthreads();
-  results &r = *(results *)memory;
-  for (int m = 0; m < MT; m++) stage_rows(r, WARP_ROW + 16 * m, WARP_COLUMN, sum[m]);
-  stage_bias(r, g, c, threadIdx.x);
-  __syncthreads();
-  put_block(g, c, r, threadIdx.x, THREADS);
+  __syncthreads(); /* strips take the tiles' place */
+  put_strips(g, ((strip *)memory)[threadIdx.x / 32], c.m + WARP_ROW, c.n + WARP_COLUMN, true, sum);
 }

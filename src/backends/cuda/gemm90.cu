@@ -1,6 +1,12 @@
 /* gemm90.cu -- the products of halves.cu on Hopper: one group of four warps brings tiles, two others have 64 rows of the
- * block's results each, in registers, by products of whole groups (wgmma.cu).                                       */
-enum { NT = TILE_N / 8, WORKERS = THREADS - LOADERS, BARRIERS_AT = STAGES * STAGE_BYTES };
+ * block's results each, in registers, by products of whole groups (wgmma.cu).
+ *
+ * A block has one tile of C after another: the next one's factors come while the last one's results go.
+ * Where the lines of A and B begin at multiples of 16 bytes, one thread has the hardware copy tiles, as boxes of at most
+ * 64 neighbours by 256 lines; what is outside of a matrix arrives as 0.                                             */
+enum { NT = TILE_N / 8, WORKERS = THREADS - LOADERS };
+enum { BARRIERS_AT = STAGES * STAGE_BYTES, STRIPS_AT = BARRIERS_AT + 16 * STAGES };
+static_assert(STRIPS_AT + WORKERS / 32 * sizeof(strip) + ATOM_BYTES <= SHARED_BYTES, "as gemm.c counts");
 static_assert(LOADERS == GROUP && WORKERS == 2 * GROUP && TILE_M == 128 && TILE_N == 256, "as gemm.c counts");
 #define MY_GROUP ((int)threadIdx.x / GROUP - 1) /* of the workers */
 
@@ -45,17 +51,64 @@ inline void group_product(float (&c)[NT][4], shared_at a, shared_at b) {
 }
 #endif
 
-/* ---- the kernel ---- */
+/* ---- tiles ---- */
 inline shared_at came(shared_at memory, int stage) { return memory + (u32)(BARRIERS_AT + 16 * stage); }
 inline shared_at was_read(shared_at memory, int stage) { return memory + (u32)(BARRIERS_AT + 16 * stage + 8); }
 
-inline void begin_barriers(shared_at memory) {
-  for (int i = 0; i < STAGES; i++) barrier_init(came(memory, i), LOADERS), barrier_init(was_read(memory, i), WORKERS / 32);
+/* came: `arrivals` of those who bring tiles */
+inline void begin_barriers(shared_at memory, int arrivals) {
+  for (int i = 0; i < STAGES; i++) {
+    barrier_init(came(memory, i), arrivals);
+    barrier_init(was_read(memory, i), WORKERS / 32);
+  }
+#ifndef AMBI_EMULATED
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); /* for what copies boxes */
+#endif
 }
 
-inline void bring_all(const gemm_args &g, const block_of_c &c, shared_at memory) {
+/* A box of neighbours from x on, lines from y on, on its way to a panel; barrier: where its bytes arrive */
+inline void copy_box(shared_at to, const u64 *map, i64 x, i64 y, shared_at barrier) {
+#ifdef AMBI_EMULATED
+  emu_copy_box(to, map, (int)x, (int)y);
+#else
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(to),
+      "l"(map), "r"((int)x), "r"((int)y), "r"(barrier)
+      : "memory");
+#endif
+}
+/* Arrives, for boxes that have been asked for and will bring so many bytes */
+inline void barrier_arrive_expecting(shared_at b, int bytes) {
+#ifdef AMBI_EMULATED
+  emu_phase_arrive(b);
+#else
+  asm volatile("{ .reg .b64 state;\n mbarrier.arrive.expect_tx.shared.b64 state, [%0], %1; }" ::"r"(b), "r"(bytes)
+               : "memory");
+#endif
+}
+
+/* A tile of A or B: one box of COUNT lines of k's, or a box of k lines for each 64 of COUNT m's or n's */
+template <bool ALONG_K, int COUNT>
+inline void copy_boxes(shared_at tile, const u64 *map, i64 across, i64 k, shared_at barrier) {
+#pragma unroll
+  for (int p = 0; p < (ALONG_K ? 1 : COUNT / 64); p++)
+    copy_box(tile + (u32)(p * TILE_K * 128), map, ALONG_K ? k : across + 64 * p, ALONG_K ? across : k, barrier);
+}
+
+/* By one thread */
+inline void copy_tiles(const gemm_args &g, const block_of_c &c, shared_at memory, ring<STAGES> &at) {
+  for (i64 k = c.first_k; k < c.end_k; k += TILE_K, at.next()) {
+    const shared_at tile = memory + (u32)(at.stage * STAGE_BYTES), b = came(memory, at.stage);
+    barrier_wait(was_read(memory, at.stage), at.phase ^ 1);
+    copy_boxes<A_K, TILE_M>(tile, g.map_a, c.m, k, b);
+    copy_boxes<B_K, TILE_N>(tile + A_BYTES, g.map_b, c.n, k, b);
+    barrier_arrive_expecting(b, STAGE_BYTES);
+  }
+}
+
+/* By all loaders */
+inline void bring_tiles(const gemm_args &g, const block_of_c &c, shared_at memory, ring<STAGES> &at) {
   const lines a = lines_of_a(g, c), b = lines_of_b(g, c);
-  ring<STAGES> at;
   for (i64 k = c.first_k; k < c.end_k; k += TILE_K, at.next()) {
     barrier_wait(was_read(memory, at.stage), at.phase ^ 1);
     bring_both(memory + (u32)(at.stage * STAGE_BYTES), a, b, c, k);
@@ -63,9 +116,10 @@ inline void bring_all(const gemm_args &g, const block_of_c &c, shared_at memory)
   }
 }
 
+/* ---- the kernel ---- */
 /* A tile's products are on their way while the next tile is waited for; then it may go. */
-inline void sum_all(const block_of_c &c, shared_at memory, float (&sum)[NT][4]) {
-  ring<STAGES> at, before;
+inline void sum_tiles(const block_of_c &c, shared_at memory, ring<STAGES> &at, ring<STAGES> &before,
+                      float (&sum)[NT][4]) {
   for (i64 k = c.first_k; k < c.end_k; k += TILE_K, at.next()) {
     const shared_at tile = memory + (u32)(at.stage * STAGE_BYTES);
     barrier_wait(came(memory, at.stage), at.phase);
@@ -81,28 +135,43 @@ inline void sum_all(const block_of_c &c, shared_at memory, float (&sum)[NT][4]) 
   }
   products_done<0>();
   hold(sum);
+  if (c.first_k >= c.end_k) return;
+  warp_arrives(was_read(memory, before.stage));
+  before.next();
+}
+
+inline void load_blocks(const gemm_args &g, u32 blocks, shared_at memory) {
+  ring<STAGES> at;
+  for (u32 i = blockIdx.x; i < blocks; i += gridDim.x) {
+    const block_of_c c = find_block(g, i);
+    if (!g.boxed) bring_tiles(g, c, memory, at);
+    if (g.boxed && threadIdx.x == 0) copy_tiles(g, c, memory, at);
+  }
+}
+
+inline void work_blocks(const gemm_args &g, u32 blocks, shared_at memory, strip *strips) {
+  const int warp = ((int)threadIdx.x - LOADERS) / 32;
+  ring<STAGES> at, before;
+  for (u32 i = blockIdx.x; i < blocks; i += gridDim.x) {
+    const block_of_c c = find_block(g, i);
+    float sum[NT / 4][4][4];
+    clear_parts(sum);
+    sum_tiles(c, memory, at, before, *(float(*)[NT][4])sum);
+    put_strips(g, strips[warp], c.m + 16 * warp, c.n, false, sum);
+  }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) product(const __grid_constant__ gemm_args g) {
   DYNAMIC_SHARED(memory);
   const shared_at tiles = first_atom(memory);
-  const block_of_c c = find_block(g);
-  if (threadIdx.x == 0) begin_barriers(tiles);
+  const u32 blocks = tiles_in(g.m, TILE_M) * tiles_in(g.n, TILE_N);
+  if (threadIdx.x == 0) begin_barriers(tiles, g.boxed ? 1 : LOADERS);
   __syncthreads();
   if (threadIdx.x < LOADERS) {
-    fewer_registers<88>();
-    bring_all(g, c, tiles);
-    return;
+    fewer_registers<120>();
+    load_blocks(g, blocks, tiles);
+  } else {
+    more_registers<192>();
+    work_blocks(g, blocks, tiles, (strip *)(memory + (tiles - shared_address(memory)) + STRIPS_AT));
   }
-  more_registers<208>();
-  const int thread = (int)threadIdx.x - LOADERS;
-  float sum[1][NT][4];
-  clear_parts(sum);
-  sum_all(c, tiles, sum[0]);
-  group_barrier(1, WORKERS); /* all tiles were read */
-  results &r = *(results *)(memory + (tiles - shared_address(memory)));
-  stage_rows(r, thread / 32 * 16, 0, sum[0]);
-  stage_bias(r, g, c, thread);
-  group_barrier(1, WORKERS);
-  put_block(g, c, r, thread, WORKERS);
 }

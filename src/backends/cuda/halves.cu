@@ -16,9 +16,10 @@ struct block_of_c {
   i64 first_k, end_k; /* what it sums over */
 };
 inline u32 tiles_in(i64 count, int tile) { return (u32)((count + tile - 1) / tile); }
-inline block_of_c find_block(const gemm_args &g) {
+/* Block `number` of C */
+inline block_of_c find_block(const gemm_args &g, u32 number) {
   const u32 down = tiles_in(g.m, TILE_M), right = tiles_in(g.n, TILE_N), splits = (u32)g.splits;
-  const u32 high = min((u32)TOGETHER, down), band = blockIdx.x / (high * right), in_band = blockIdx.x % (high * right);
+  const u32 high = min((u32)TOGETHER, down), band = number / (high * right), in_band = number % (high * right);
   const u32 rows = min(high, down - band * high);
   const i64 each = (i64)((tiles_in(g.k, TILE_K) + splits - 1) / splits) * TILE_K, first = min(g.k, blockIdx.y * each);
   return {(i64)(band * high + in_band % rows) * TILE_M, (i64)(in_band / rows) * TILE_N, first,
@@ -108,70 +109,65 @@ inline void bring_both(shared_at to, const lines &a, const lines &b, const block
   bring_tile<B_K, TILE_N>(to + A_BYTES, b, c.n, k);
 }
 
-/* ---- results: through shared memory, so that they are stored by rows, in a loop ---- */
-struct results {
-  float at[TILE_M][TILE_N + 4], bias[TILE_N];
+/* ---- results: 16 x 32 at a time through a warp's own shared memory, so that they are stored by rows, in a loop ---- */
+struct strip {
+  float at[17][32 + 4]; /* the last row: the bias */
 };
-static_assert(sizeof(results) <= STAGES * STAGE_BYTES, "they take the tiles' place");
 
-/* A warp's 16 rows of them, from (row, column) on: c as in tensor.cu */
-template <int NT>
-inline void stage_rows(results &to, int row, int column, const float (&c)[NT][4]) {
-  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-#pragma unroll
-  for (int i = 0; i < NT * 2; i++) {
-    const int n = i / 2, h = i % 2;
-    *(float2 *)&to.at[row + 8 * h + g][column + 8 * n + 2 * t] = make_float2(c[n][2 * h], c[n][2 * h + 1]);
-  }
-}
-/* `thread` of those that put results, TILE_N or more */
-inline void stage_bias(results &to, const gemm_args &g, const block_of_c &c, int thread) {
-  const i64 n = c.n + thread;
-  const bool biased = g.bias_dtype && g.splits == 1 && n < g.n; /* else gemm_sum adds it */
-  if (thread < TILE_N) to.bias[thread] = biased ? load((int)g.bias_dtype, g.bias, n * g.bias_stride) : 0.0f;
-}
-
-/* 8 neighbours at a multiple of 16 bytes */
-template <int DTYPE_C>
-inline void put_eight(bool adds, char *to, i64 at, const float *v, const float *bias) {
-  float sum[8];
-  for (int e = 0; e < 8; e++) sum[e] = v[e] + bias[e];
-  put_some<8, true>(DTYPE_C, adds, to, at, sum, 8);
-}
-
-/* Where the block's results go: C, or a part of the workspace, without the bias */
+/* Where results go: C, or a part of the workspace, without the bias */
 struct target {
   char *at;
   i64 row, column; /* strides */
   int dtype;
-  bool adds, wide; /* wide: rows of 8 neighbours at multiples of 16 bytes */
+  bool adds, lines; /* lines: rows of neighbours, of TYPE or f32 */
 };
 inline target find_target(const gemm_args &g) {
   target t = {g.c, g.at_c.row.stride[0], g.at_c.col.stride[0], (int)g.at_c.dtype, g.adds != 0, false};
   if (g.splits > 1) t = {g.work + blockIdx.y * g.m * g.n * 4, g.n, 1, F32, false, false};
-  t.wide = t.column == 1 && (t.dtype == TYPE || t.dtype == F32);
-  t.wide = t.wide && ((u64)t.at | (u64)(t.row * bytes_of(t.dtype))) % 16 == 0;
+  t.lines = t.column == 1 && (t.dtype == TYPE || t.dtype == F32);
   return t;
 }
 
-inline void put_block(const gemm_args &g, const block_of_c &c, const results &from, int thread, int threads) {
-  enum { EACH = TILE_N / 8 };
+/* 8 results of a row of the strip that begins at (m, n) of C, or as many as are there */
+inline void put_eight(const gemm_args &g, const target &to, const strip &s, i64 m, i64 n, int row, int column) {
+  const int left = (int)min((i64)8, g.n - n - column);
+  const i64 at = (m + row) * to.row + (n + column) * to.column;
+  if (to.lines && left == 8) {
+    float v[8];
+    for (int e = 0; e < 8; e++) v[e] = s.at[row][column + e] + s.at[16][column + e];
+    if (to.dtype == TYPE)
+      put_some<8>(TYPE, to.adds, to.at, at, v, 8);
+    else
+      put_some<8>(F32, to.adds, to.at, at, v, 8);
+    return;
+  }
+#pragma unroll 1
+  for (int e = 0; e < left; e++)
+    put(to.dtype, to.adds, to.at, at + e * to.column, s.at[row][column + e] + s.at[16][column + e]);
+}
+
+/* A warp's strips, c as in tensor.cu, the first at (m, n) of C, the others below it (down) or to its right. Strip j is
+ * chosen among registers by conditions, as they have no index. */
+template <int STRIPS>
+inline void put_strips(const gemm_args &g, strip &s, i64 m, i64 n, bool down, const float (&c)[STRIPS][4][4]) {
+  const int lane = threadIdx.x % 32;
   const target to = find_target(g);
 #pragma unroll 1
-  for (int i = thread; i < TILE_M * EACH; i += threads) {
-    const int row = i / EACH, column = i % EACH * 8, left = (int)min((i64)8, g.n - c.n - column);
-    const i64 at = (c.m + row) * to.row + (c.n + column) * to.column;
-    if (c.m + row >= g.m) break;
-    if (to.wide && left == 8) {
-      if (to.dtype == TYPE)
-        put_eight<TYPE>(to.adds, to.at, at, &from.at[row][column], &from.bias[column]);
-      else
-        put_eight<F32>(to.adds, to.at, at, &from.at[row][column], &from.bias[column]);
-      continue;
+  for (int j = 0; j < STRIPS; j++, m += down ? 16 : 0, n += down ? 0 : 32) {
+    __syncwarp(); /* the strip before it was read */
+#pragma unroll
+    for (int i = 0; i < STRIPS * 8; i++) {
+      const int q = i / 2 % 4, h = i % 2;
+      if (i / 8 == j)
+        *(float2 *)&s.at[8 * h + lane / 4][8 * q + lane % 4 * 2] =
+            make_float2(c[i / 8][q][2 * h], c[i / 8][q][2 * h + 1]);
     }
+    const bool biased = g.bias_dtype && g.splits == 1 && n + lane < g.n; /* else gemm_sum adds it */
+    s.at[16][lane] = biased ? load((int)g.bias_dtype, g.bias, (n + lane) * g.bias_stride) : 0.0f;
+    __syncwarp();
 #pragma unroll 1
-    for (int e = 0; e < left; e++)
-      put(to.dtype, to.adds, to.at, at + e * to.column, from.at[row][column + e] + from.bias[column + e]);
+    for (int i = lane; i < 64; i += 32)
+      if (m + i / 4 < g.m) put_eight(g, to, s, m, n, i / 4, i % 4 * 8);
   }
 }
 

@@ -8,14 +8,15 @@ struct gemm_matrix {
   i64 dtype;
   gemm_axis row, col;
 };
-struct gemm_args {
+struct alignas(64) gemm_args {
+  u64 map_a[16], map_b[16]; /* boxed: as the driver describes A and B to the hardware that copies boxes of them */
   char *a, *b, *bias, *c;
   i64 m, n, k;
   gemm_matrix at_a, at_b, at_c;
   i64 bias_dtype, bias_stride; /* dtype 0: none */
   i64 adds;
   char *work; /* (splits, m, n) reals */
-  i64 splits;
+  i64 splits, boxed;
 };
 
 /* What is not inline here would otherwise take a second to compile. */
