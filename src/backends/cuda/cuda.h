@@ -88,7 +88,7 @@ struct cuda_plan {
   const problem *p;
   const char *source,
       *products[MAX_PRODUCTS]; /* texts, the cache's: its own, and those of matrix products; NULL: none */
-  char *both;                  /* one after the other; NULL: there are not two */
+  char *texts;                 /* those, joined; NULL: there is at most one */
   cuda_args args;
   int numbers, reals, steps, parts;
   cuda_step step[MAX_STEPS];

@@ -42,7 +42,7 @@ struct cuda_gemm {
   uint64_t bytes;        /* of the workspace */
 };
 
-/* As gemm.cu declares it. */
+/* As matrices.cu declares it. */
 typedef struct {
   _Alignas(64) uint64_t map_a[16], map_b[16];
   uint64_t a, b, bias, c;
@@ -191,26 +191,31 @@ static int64_t splits_of(const cuda_plan *k, const cuda_gemm *g) {
   return splits < 1 ? 1 : splits;
 }
 
-/* A factor is packed where its lines begin anywhere and enough blocks read it: `others` results to each of its numbers.
- */
-static void plan_packing(const cuda_plan *k, cuda_gemm *g, cuda_matrix *x, bool lines_down, int64_t rows, int64_t width,
-                         int64_t others) {
-  enum { OFTEN = 512, LINE = 8, APART = 256 }; /* LINE: elements in 16 bytes */
-  cuda_axis *lines = lines_down ? &x->row : &x->col;
-  const bool often = others >= OFTEN || k->dev->special == SPECIAL_ALWAYS;
-  if (rows <= 1 || lines->stride[0] % LINE == 0 || !often) return;
-  const int64_t pitch = ceil_div(width, LINE) * LINE;
-  g->bytes = (g->bytes + APART - 1) / APART * APART;
-  g->packed[x == &g->p.b] = (pack_args){.to = g->bytes, rows, width, lines->stride[0], pitch};
-  g->bytes += (uint64_t)rows * (uint64_t)pitch * 2;
-  lines->stride[0] = pitch;
+/* Factor 0 is A, factor 1 B: rows of `width` neighbours, and how many results each number has a part in */
+typedef struct {
+  cuda_axis *rows;
+  int64_t count, width, uses;
+} factor;
+static factor factor_of(cuda_product *p, int f) {
+  const bool along_k = f ? b_along_k(p) : a_along_k(p);
+  const int64_t across = f ? p->n : p->m;
+  cuda_matrix *x = f ? &p->b : &p->a;
+  return (factor){f == along_k ? &x->col : &x->row, along_k ? across : p->k, along_k ? p->k : across, f ? p->m : p->n};
 }
 
-static void plan_packs(const cuda_plan *k, cuda_gemm *g) {
-  cuda_product *p = &g->p;
-  const bool a_k = a_along_k(p), b_k = b_along_k(p);
-  plan_packing(k, g, &p->a, a_k, a_k ? p->m : p->k, a_k ? p->k : p->m, p->n);
-  plan_packing(k, g, &p->b, !b_k, b_k ? p->n : p->k, b_k ? p->k : p->n, p->m);
+/* A factor is packed where its rows begin anywhere and enough blocks read it. Not where they overlap, or are so short,
+ * that it would take more memory than it has. */
+static void plan_packing(const cuda_plan *k, cuda_gemm *g, int f) {
+  enum { OFTEN = 512, WORD = 8, APART = 256 }; /* WORD: elements in 16 bytes */
+  const factor x = factor_of(&g->p, f);
+  const int64_t stride = x.rows->stride[0], pitch = ceil_div(x.width, WORD) * WORD;
+  const bool often = x.uses >= OFTEN || k->dev->special == SPECIAL_ALWAYS;
+  if (x.count <= 1 || stride % WORD == 0 || (stride < 0 ? -stride : stride) < x.width || x.width < WORD || !often)
+    return;
+  g->bytes = (g->bytes + APART - 1) / APART * APART;
+  g->packed[f] = (pack_args){.to = g->bytes, .rows = x.count, .width = x.width, .stride = stride, .pitch = pitch};
+  g->bytes += (uint64_t)x.count * (uint64_t)pitch * 2;
+  x.rows->stride[0] = pitch;
 }
 
 ambi_status cuda_gemm_make(cuda_plan *k, const cuda_product *p, cuda_gemm **out) {
@@ -227,7 +232,7 @@ ambi_status cuda_gemm_make(cuda_plan *k, const cuda_product *p, cuda_gemm **out)
                 (long long)p->m, (long long)p->n);
   g->splits = splits_of(k, g);
   if (g->splits > 1) g->bytes = (uint64_t)(g->splits * p->m * p->n * dtype_bytes(k->p->compute));
-  if (g->text != &texts[ANY]) plan_packs(k, g);
+  for (int f = 0; f < 2 && g->text != &texts[ANY]; f++) plan_packing(k, g, f);
   if (g->blas && blas_workspace(g->blas) > g->bytes) g->bytes = blas_workspace(g->blas);
   if (g->with_db && blas_workspace(g->with_db) > g->bytes) g->bytes = blas_workspace(g->with_db);
   return find_function(k, g);
@@ -247,9 +252,8 @@ const char *cuda_gemm_name(const cuda_gemm *g) {
 
 /* ---- run ---- */
 /* *at: where the factor is, and then where it is packed */
-static ambi_status run_pack(const cuda_plan *k, const cuda_gemm *g, int factor, uint64_t *at, uint64_t work,
-                            void *stream) {
-  pack_args args = g->packed[factor];
+static ambi_status run_pack(const cuda_plan *k, const cuda_gemm *g, int f, uint64_t *at, uint64_t work, void *stream) {
+  pack_args args = g->packed[f];
   void *parameters[] = {&args};
   if (args.rows == 0) return AMBI_OK;
   args.from = *at;
@@ -261,28 +265,25 @@ static ambi_status run_pack(const cuda_plan *k, const cuda_gemm *g, int factor, 
                    "product_pack");
 }
 
-/* How a factor lies in memory, for the hardware that copies boxes of it; false: it cannot. Rows of `width` neighbours.
- */
-static bool describe(const cuda_api *api, uint64_t *map, uint64_t at, int64_t rows, int64_t width, int64_t stride,
-                     unsigned box_rows) {
+/* How a factor lies in memory, for the hardware that copies boxes of it; false: it cannot. */
+static bool describe(const cuda_api *api, uint64_t *map, uint64_t at, const factor *x, unsigned box_rows) {
   enum { TYPE_U16 = 1, SWIZZLE_128_BYTES = 3, PROMOTE_256_BYTES = 3 };
-  const uint64_t shape[2] = {(uint64_t)width, (uint64_t)rows},
-                 step = 2 * (uint64_t)(rows > 1 ? stride : ceil_div(width, 8) * 8);
+  const int64_t stride = x->count > 1 ? x->rows->stride[0] : ceil_div(x->width, 8) * 8;
+  const uint64_t shape[2] = {(uint64_t)x->width, (uint64_t)x->count}, step = 2 * (uint64_t)stride;
   const unsigned box[2] = {64, box_rows}, steps[2] = {1, 1};
-  if (at % 16 || step % 16 || step >> 40 || width > INT32_MAX || rows > INT32_MAX) return false;
+  if (at % 16 || step % 16 || step >> 40 || x->width > INT32_MAX || x->count > INT32_MAX) return false;
   return !api->cuTensorMapEncodeTiled(map, TYPE_U16, 2, cuda_pointer(at), shape, &step, box, steps, 0,
                                       SWIZZLE_128_BYTES, PROMOTE_256_BYTES, 0);
 }
 
 static bool describe_both(const cuda_plan *k, const cuda_gemm *g, gemm_args *args) {
   enum { DEPTH = 64 };
-  const cuda_product *p = &g->p;
-  const bool a_k = a_along_k(p), b_k = b_along_k(p);
-  if (g->text != &texts[BY_GROUPS]) return false;
-  return describe(&k->dev->api, args->map_a, args->a, a_k ? p->m : p->k, a_k ? p->k : p->m,
-                  (a_k ? &p->a.row : &p->a.col)->stride[0], a_k ? (unsigned)g->text->rows : DEPTH) &&
-         describe(&k->dev->api, args->map_b, args->b, b_k ? p->n : p->k, b_k ? p->k : p->n,
-                  (b_k ? &p->b.col : &p->b.row)->stride[0], b_k ? (unsigned)g->text->cols : DEPTH);
+  cuda_product p = g->p;
+  const factor a = factor_of(&p, 0), b = factor_of(&p, 1);
+  const unsigned box_a = a_along_k(&p) ? (unsigned)g->text->rows : DEPTH,
+                 box_b = b_along_k(&p) ? (unsigned)g->text->cols : DEPTH;
+  return g->text == &texts[BY_GROUPS] && describe(&k->dev->api, args->map_a, args->a, &a, box_a) &&
+         describe(&k->dev->api, args->map_b, args->b, &b, box_b);
 }
 
 static ambi_status run_text(const cuda_plan *k, const cuda_gemm *g, const cuda_operands *at, bool accumulate,

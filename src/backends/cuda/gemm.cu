@@ -7,6 +7,8 @@
 enum { TILE_M = 64, TILE_N = 64, TILE_K = 16, SUM_K = 64, SIDE = 16, EACH = 4 };
 enum { REAL_DTYPE = COMPUTE_F64 ? F64 : F32 };
 
+inline bool dense(const gemm_axis &x) { return x.dims == 1 && x.stride[0] == 1; }
+
 /* to[kk][w] = the element of column (or row) w of the tile at k + kk, 0 outside. at_w: element offsets. */
 __noinline__ void load_tile(real (&to)[TILE_K][TILE_M + 4], const char *from, int dtype, const i64 *at_w,
                             const u8 *in_w, const i64 *at_k, int depth, bool along_k) {

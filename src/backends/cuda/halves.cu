@@ -1,6 +1,6 @@
 /* halves.cu -- what gemm16.cu and gemm90.cu share: C[m,n] (=|+=) sum over k of A[m,k] B[k,n] (+ bias[n]) by tensor cores.
  *
- * A and B are both of TYPE, f16 or bf16, and dense along one axis each; C is of any dtype and strides. A block makes
+ * A and B are both of TYPE, f16 or bf16, and dense along one axis each; C is of any dtype and two strides. A block makes
  * TILE_M x TILE_N results. Tiles of A and B, TILE_K deep, pass through a ring of STAGES in shared memory as they lie in
  * memory: rows of k's, or rows of m's (n's) that are read flipped. Sums run over all k's in f32. Few results of long
  * sums are split over more blocks, as in gemm.cu.
@@ -15,13 +15,14 @@ struct block_of_c {
   i64 m, n;           /* where it begins */
   i64 first_k, end_k; /* what it sums over */
 };
+/* Of m or n: a launch has fewer than 2^31 */
 inline u32 tiles_in(i64 count, int tile) { return (u32)((count + tile - 1) / tile); }
 /* Block `number` of C */
 inline block_of_c find_block(const gemm_args &g, u32 number) {
-  const u32 down = tiles_in(g.m, TILE_M), right = tiles_in(g.n, TILE_N), splits = (u32)g.splits;
+  const u32 down = tiles_in(g.m, TILE_M), right = tiles_in(g.n, TILE_N);
   const u32 high = min((u32)TOGETHER, down), band = number / (high * right), in_band = number % (high * right);
   const u32 rows = min(high, down - band * high);
-  const i64 each = (i64)((tiles_in(g.k, TILE_K) + splits - 1) / splits) * TILE_K, first = min(g.k, blockIdx.y * each);
+  const i64 each = ((g.k + TILE_K - 1) / TILE_K + g.splits - 1) / g.splits * TILE_K, first = min(g.k, blockIdx.y * each);
   return {(i64)(band * high + in_band % rows) * TILE_M, (i64)(in_band / rows) * TILE_N, first,
           min(g.k, first + each)};
 }

@@ -1,4 +1,5 @@
-/* matrices.cu -- C[m,n] (=|+=) sum over k of A[m,k] B[k,n] (+ bias[n]): what gemm.cu and gemm16.cu are told of it. */
+/* matrices.cu -- C[m,n] (=|+=) sum over k of A[m,k] B[k,n] (+ bias[n]): what gemm.cu, gemm16.cu and gemm90.cu are
+ * told of it. */
 
 /* Where the rows (or columns) of a matrix are, in elements: gemm.h has the same. */
 struct gemm_axis {
@@ -21,7 +22,6 @@ struct alignas(64) gemm_args {
 
 /* What is not inline here would otherwise take a second to compile. */
 __noinline__ i64 along(const gemm_axis &x, i64 i) { return walk((int)x.dims, x.shape, x.stride, i); }
-inline bool dense(const gemm_axis &x) { return x.dims == 1 && x.stride[0] == 1; }
 
 /* Sums that were split over blocks: a thread for each result. */
 extern "C" __global__ void __launch_bounds__(256) gemm_sum(const __grid_constant__ gemm_args g) {

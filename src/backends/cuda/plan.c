@@ -300,9 +300,11 @@ static ambi_status gather_texts(cuda_plan *k) {
     if (n > 0) pieces[n++] = between;
     pieces[n++] = k->products[i];
   }
-  if (n <= 1) return k->source = n ? pieces[0] : NULL, AMBI_OK;
-  k->both = cuda_join(pieces, n);
-  return k->both ? AMBI_OK : fail(AMBI_NO_MEMORY, "cuda: no memory for a plan's texts");
+  if (n > 1)
+    k->texts = cuda_join(pieces, n);
+  else
+    k->source = pieces[0];
+  return n <= 1 || k->texts ? AMBI_OK : fail(AMBI_NO_MEMORY, "cuda: no memory for a plan's texts");
 }
 
 static ambi_status build(cuda_plan *k) {
@@ -327,7 +329,7 @@ static ambi_status build(cuda_plan *k) {
 static void free_plan(cuda_plan *k) {
   for (cuda_step *s = k->step; s < k->step + k->steps; s++)
     if (s->release) s->release(k->dev, s->context);
-  free(k->both);
+  free(k->texts);
   free(k->defines);
   free(k);
 }
@@ -357,7 +359,7 @@ void cuda_unplan(ambi_plan *plan) { free_plan((cuda_plan *)(uintptr_t)plan->code
 
 const char *cuda_source(const ambi_plan *plan) {
   const cuda_plan *k = plan->code;
-  return k->both ? k->both : k->source;
+  return k->texts ? k->texts : k->source;
 }
 
 bool cuda_has_kernel(const ambi_device *dev, const problem *p) {
