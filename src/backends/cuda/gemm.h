@@ -1,8 +1,9 @@
 /* gemm.h -- C[m,n] (=|+=) A[m,k] B[k,n] (+ bias[n]) on CUDA, for any sizes, dtypes and strides.
  *
  * By cuBLASLt where it can (blas.c): A and B of one dtype, every matrix dense along one axis, addresses multiples of
- * 16 when it runs. Otherwise by texts that all plans share: gemm16.cu where A and B are both f16 or both bf16 and each
- * is dense along one axis, and gemm.cu.                                                                             */
+ * 16 when it runs; but on Hopper not large products of 16 bits whose lines begin at odd places. Otherwise by texts that
+ * all plans share: gemm90.cu (Hopper, tiles for all multiprocessors) or gemm16.cu where A and B are both f16 or both
+ * bf16, each is dense along one axis and the product is not small; gemm.cu for all else.                            */
 #ifndef AMBI_CUDA_GEMM_H
 #define AMBI_CUDA_GEMM_H
 #include "backends/cuda/cuda.h"
