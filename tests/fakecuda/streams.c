@@ -82,7 +82,8 @@ static bool write_down(graph *g, const work *w) {
   }
   work copy = *w;
   if (w->what == LAUNCH) { /* arguments are those of the moment of capture */
-    void *args = malloc(w->bytes);
+    enum { ALIGNED = 64 }; /* as tensor maps among them want it */
+    void *args = aligned_alloc(ALIGNED, (w->bytes + ALIGNED - 1) / ALIGNED * ALIGNED);
     if (!args) return false;
     copy.from = memcpy(args, w->from, w->bytes);
   }
