@@ -2,6 +2,7 @@
  *
  * Every figure is of a process of its own, forked before any device is opened, so that no library, context or kernel of
  * an earlier one is left in memory. What the operating system keeps of files it has read is not emptied. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,14 +13,14 @@
 
 typedef struct {
   double open, plan; /* seconds */
-  int texts;         /* that were compiled */
+  atomic_int texts;  /* that were compiled, some of them side by side */
   ambi_status status;
   char error[300];
 } answer;
 
 static void count(void *texts, const char *what) {
   (void)what;
-  ++*(int *)texts;
+  ++*(atomic_int *)texts;
 }
 
 /* In the child: its answer goes through the pipe. */

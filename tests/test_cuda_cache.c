@@ -361,6 +361,58 @@ static void test_no_folder(const char *where) {
   ambi_device_close(dev);
 }
 
+/* ---- a plan of several texts ---- */
+enum { SIDE_BY_SIDE = 3 }; /* linear's gradients in 16 bits: dx, dw and db have a text each */
+static atomic_int alone;
+
+/* Told before a compilation: the others begin before this one goes on. */
+static void meet(void *context, const char *what) {
+  (void)context, (void)what;
+  begun++;
+  for (int i = 0; i < 2000 && begun < SIDE_BY_SIDE; i++) usleep(10000);
+  alone += begun < SIDE_BY_SIDE;
+}
+
+static ambi_op linear_back(void) {
+  ambi_op op = {.kind = AMBI_LINEAR, .pass = AMBI_BACKWARD};
+  op.t[AMBI_LINEAR_X] = ambi_dense(AMBI_BF16, 2, (int64_t[]){8, 16});
+  op.t[AMBI_LINEAR_W] = ambi_dense(AMBI_BF16, 2, (int64_t[]){24, 16});
+  op.t[AMBI_LINEAR_B] = ambi_dense(AMBI_BF16, 1, (int64_t[]){24});
+  return op;
+}
+
+static void test_side_by_side(void) {
+  const ambi_device_options o = {.cache_dir = "", .max_isa = "special", .notify = meet};
+  ambi_op op = linear_back();
+  ambi_device *dev;
+  ambi_plan *plan = NULL;
+  if (!CHECK_OK(ambi_device_open("cuda", &o, &dev))) return;
+  begun = 0;
+  alone = 0;
+  CHECK_OK(ambi_plan_create(dev, &op, &plan));
+  CHECK(begun == SIDE_BY_SIDE && alone == 0, "%d texts, %d compiled after others", (int)begun, (int)alone);
+  ambi_plan_destroy(plan);
+  ambi_device_close(dev);
+}
+
+/* One of them is refused, whichever it is: the plan says so, and the next one is made. */
+static void test_one_refused(void) {
+  for (int i = 1; i <= SIDE_BY_SIDE + 1; i++) {
+    char rule[64];
+    ambi_op op = linear_back();
+    ambi_device *dev;
+    ambi_plan *plan = NULL;
+    if (!CHECK_OK(ambi_device_open("cuda", &(ambi_device_options){.cache_dir = "", .max_isa = "special"}, &dev))) return;
+    snprintf(rule, sizeof rule, "nvrtcCompileProgram:%d:6:1", i);
+    setenv("FAKECUDA_FAIL", rule, 1);
+    if (i <= SIDE_BY_SIDE) CHECK_STATUS(ambi_plan_create(dev, &op, &plan), AMBI_COMPILE_FAILED, "NVRTC", "refused");
+    CHECK_OK(ambi_plan_create(dev, &op, &plan));
+    unsetenv("FAKECUDA_FAIL");
+    ambi_plan_destroy(plan);
+    ambi_device_close(dev);
+  }
+}
+
 /* ---- processes ---- */
 /* While one thread compiles and another waits for it, the process forks: the child has neither, and closes the device.
  */
@@ -418,6 +470,8 @@ int main(int argc, char **argv) {
   test_tidy();
   test_tidy_together();
   test_no_compiler();
+  test_side_by_side();
+  test_one_refused();
   test_kept_ptx();
   test_no_folder("/dev/null/ambi");
   test_no_folder(argv[0]); /* a plain file */

@@ -9,6 +9,7 @@
  * warning, is a failure; what is not supported is counted. Without NVRTC everything is skipped.
  *
  * The driver is played by functions here that do nothing. */
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "../cli/case.h"
@@ -36,7 +37,9 @@ static const char *const saved[] = {
 
 static cuda_api real;
 static int compiled;
-static bool quick, fast; /* fast: the text at hand, for which no warning depends on how far it is optimised */
+static bool quick;
+static _Thread_local bool fast; /* the text at hand, for which no warning depends on how far it is optimised */
+static pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER; /* a plan's texts are compiled side by side */
 
 /* ---- a driver that does nothing ---- */
 static int fake_push(void *context) { return (void)context, 0; }
@@ -61,11 +64,13 @@ static int compile(void *program, int count, const char *const *options) {
   size_t bytes = 0;
   for (int i = 0; i < count; i++) all[fast + i] = options[i];
   int error = real.nvrtcCompileProgram(program, fast + count, all);
-  compiled++;
   char *log = real.nvrtcGetProgramLogSize(program, &bytes) ? NULL : calloc(1, bytes + 1);
   if (log) real.nvrtcGetProgramLog(program, log);
-  CHECK(error || !log || !*log, "a warning: %.400s", log);
+  pthread_mutex_lock(&counting);
+  compiled++;
+  CHECK(error || !log || !*log, "a warning: %.400s", log ? log : "");
   if (error && log) fprintf(stderr, "%.2000s\n", log);
+  pthread_mutex_unlock(&counting);
   free(log);
   return error;
 }

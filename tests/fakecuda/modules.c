@@ -282,18 +282,19 @@ static result launch(void *handle, launch_shape shape, void *stream, void **para
 }
 
 /* ---- boxes: of 16-bit elements, in rows of 128 bytes, as emulate.h copies them ---- */
+/* The driver refuses what the hardware cannot copy, and goes on; here that is the end, as whoever asks should know. */
 EXPORT result cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *at, const unsigned long long *shape,
                                      const unsigned long long *strides, const unsigned *box, const unsigned *steps,
                                      int interleave, int swizzle, int promotion, int fill) {
   enum { U16 = 1, SWIZZLE_128 = 3, PROMOTIONS = 4, MOST = 256, ROW = 64 };
   ENTER(INITIALIZED);
   if (!map || (uintptr_t)map % 64 || type != U16 || rank != 2 || interleave || swizzle != SWIZZLE_128 || fill)
-    return INVALID_VALUE;
+    return lose(INVALID_VALUE);
   if ((unsigned)promotion >= PROMOTIONS || !at || (uintptr_t)at % 16 || strides[0] % 16 || strides[0] >> 40)
-    return INVALID_VALUE;
+    return lose(INVALID_VALUE);
   for (int i = 0; i < 2; i++)
-    if (!shape[i] || shape[i] > 1ull << 32 || !box[i] || box[i] > MOST || steps[i] != 1) return INVALID_VALUE;
-  if (box[0] > ROW) return INVALID_VALUE;
+    if (!shape[i] || shape[i] > 1ull << 32 || !box[i] || box[i] > MOST || steps[i] != 1) return lose(INVALID_VALUE);
+  if (box[0] > ROW) return lose(INVALID_VALUE);
   *(emu_map *)map = (emu_map){(uintptr_t)at, {shape[0], shape[1]}, strides[0], {box[0], box[1]}};
   return OK;
 }

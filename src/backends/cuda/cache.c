@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "backends/cuda/cuda.h"
-#include "core/sha256.h"
 
 typedef struct entry {
   struct entry *next;
@@ -127,32 +126,49 @@ static ambi_status refused(const cuda_device *d, int error) {
   return api_check(&d->api, error, what);
 }
 
-static ambi_status load(cuda_device *d, entry *e, const sha256 *source, bool hopper) {
+static ambi_status load(cuda_device *d, entry *e, const cuda_text *t) {
   image code;
   int error = 0;
-  if (find_kept(d, e, source, hopper, &error)) return error ? refused(d, error) : AMBI_OK;
+  if (find_kept(d, e, &t->begun, t->hopper, &error)) return error ? refused(d, error) : AMBI_OK;
   if (d->notify && d->api.handle[LIB_COMPILER])
     d->notify(d->notify_context, d->keeps ? "compiling kernels for this GPU; they are kept for the next time"
                                           : "compiling kernels for this GPU");
-  TRY(compile_text(d, e->module.source, hopper, &code));
+  TRY(compile_text(d, e->module.source, t->hopper, &code));
   error = d->api.cuModuleLoadData(&e->module.handle, code.bytes);
   if (error == 0) disk_write(d->cache_dir, e->key, &code);
   free(code.bytes);
   return error ? refused(d, error) : AMBI_OK;
 }
 
-ambi_status module_get(cuda_device *d, char *source, bool hopper, const cuda_module **out) {
-  sha256 begun;
+/* The text has a module: its own source is freed, if that is another. */
+static void give(cuda_text *t, const cuda_module *m) {
+  if (t->source != m->source) free(t->source);
+  t->module = m;
+  t->source = m->source;
+}
+
+bool module_find(cuda_device *d, cuda_text *t) {
+  sha256_begin(&t->begun);
+  sha256_add(&t->begun, t->source, strlen(t->source));
+  make_key(d, &t->begun, compile_target(d), t->hopper, compiler_version(d), t->key);
+  modules_lock(d->modules);
+  const entry *e = find_held(d->modules, t->key);
+  const bool found = e && e->ready;
+  modules_unlock(d->modules);
+  if (found) give(t, &e->module);
+  return found;
+}
+
+ambi_status module_get(cuda_device *d, cuda_text *t) {
   entry *fresh = calloc(1, sizeof *fresh);
-  if (!fresh) return free(source), fail(AMBI_NO_MEMORY, "cuda: no memory for a kernel");
-  fresh->module.source = source;
-  sha256_begin(&begun);
-  sha256_add(&begun, source, strlen(source));
-  make_key(d, &begun, compile_target(d), hopper, compiler_version(d), fresh->key);
+  if (!fresh) return fail(AMBI_NO_MEMORY, "cuda: no memory for a kernel");
+  memcpy(fresh->key, t->key, sizeof fresh->key);
   entry *e = claim(d->modules, fresh);
-  *out = &e->module;
-  if (e != fresh) return free_entry(fresh), AMBI_OK;
-  const ambi_status s = load(d, e, &begun, hopper); /* without the lock: other texts are compiled meanwhile */
+  if (e != fresh) return free(fresh), give(t, &e->module), AMBI_OK;
+  e->module.source = t->source; /* its own from here on */
+  t->source = NULL;
+  const ambi_status s = load(d, e, t); /* without the lock: other texts are compiled meanwhile */
+  if (s == AMBI_OK) give(t, &e->module);
   settle(d->modules, e, s == AMBI_OK);
   return s;
 }

@@ -1,6 +1,6 @@
 /* cuda.h -- the CUDA device, and what an op's cuda.c is written with.
  *
- * A plan is a text and a list of launches. The text is
+ * A plan is a list of launches and a text, or several, which are compiled side by side (texts.c). Its own text is
  *   what plan() says below as #defines  +  prelude.cu  +  the parts it asks for (rows.cu, ..)  +  the op's cuda.cu
  * compiled for this GPU on first use and kept (compile.c, cache.c). Its kernels have one parameter, `args`:
  *   extern "C" __global__ void __launch_bounds__(THREADS) rmsnorm_forward(const __grid_constant__ args a)
@@ -8,6 +8,7 @@
 #ifndef AMBI_CUDA_H
 #define AMBI_CUDA_H
 #include "backends/cuda/api.h"
+#include "core/sha256.h"
 
 enum { OLDEST_ARCH = 80 }; /* conversions of bf16, asynchronous copies */
 
@@ -54,8 +55,23 @@ void cuda_leave(const cuda_device *d);
     TRY(inside_);                                           \
   } while (0)
 
+/* ---- texts ---- */
+typedef struct {
+  void *handle;
+  char *source;
+} cuda_module;
+
+typedef struct {
+  char *source; /* the module's, once there is one */
+  bool hopper;  /* compile for sm_90a: wgmma */
+  sha256 begun; /* with the source */
+  unsigned char key[32];
+  const cuda_module *module;
+} cuda_text;
+
 /* ---- a plan in the making ---- */
-enum { ARGS_REALS = 16, ARGS_NUMBERS = 256, MAX_STEPS = 12, MAX_PARTS = 10, MAX_PRODUCTS = 8 };
+enum { ARGS_REALS = 16, ARGS_NUMBERS = 256, MAX_STEPS = 40, MAX_PARTS = 10 };
+enum { OWN_TEXT, APART_TEXT, PRODUCT_TEXTS, MAX_TEXTS = PRODUCT_TEXTS + 6 }; /* of a plan */
 
 /* As prelude.cu declares it, but for the length of n. */
 typedef struct {
@@ -75,6 +91,7 @@ typedef ambi_status cuda_call(const cuda_plan *plan, void *context, const cuda_a
 
 typedef struct {
   const char *kernel; /* its name in the text; NULL: a call */
+  int text;
   void *function;
   uint32_t grid[3], block[2], shared;
   bool held; /* launched by a call only */
@@ -86,14 +103,15 @@ typedef struct {
 struct cuda_plan {
   cuda_device *dev;
   const problem *p;
-  const char *source,
-      *products[MAX_PRODUCTS]; /* texts, the cache's: its own, and those of matrix products; NULL: none */
-  char *texts;                 /* those, joined; NULL: there is at most one */
+  cuda_text text[MAX_TEXTS];
+  int texts;
+  char *shown; /* all of them, joined; NULL: there is at most one */
   cuda_args args;
   int numbers, reals, steps, parts;
   cuda_step step[MAX_STEPS];
   const char *part[MAX_PARTS];
   const char *last, *more; /* parts after the op's own text */
+  const char *apart;       /* a kernel of a text of its own: KERNEL_APART. Said before it is launched */
   const char *variant;     /* what the kernel's name ends in: "rows", "strided" */
   uint64_t workspace;
   char *defines; /* "#define ROWS (a.n[0])\n.." */
@@ -130,9 +148,12 @@ void cuda_workspace(cuda_plan *k, const char *name, uint64_t bytes);
 /* Launches of nothing are left out. */
 void cuda_launch(cuda_plan *k, const char *kernel, int64_t grid_x, int64_t grid_y, int block_x, int block_y,
                  int64_t shared);
-/* A kernel that a call launches, as often as it likes, with args of its own making. */
+/* A kernel that a call launches, as often as it likes, with args of its own making; -1: a launch of nothing. */
 int cuda_held(cuda_plan *k, const char *kernel, int64_t grid_x, int64_t grid_y, int block_x, int block_y);
-ambi_status cuda_launch_held(const cuda_plan *k, int step, cuda_args *args, void *stream);
+/* .. of another text, whose args are of its own kind */
+int cuda_held_in(cuda_plan *k, int text, const char *kernel, int64_t grid_x, int64_t grid_y, int block_x, int block_y,
+                 int64_t shared);
+ambi_status cuda_launch_held(const cuda_plan *k, int step, void *args, void *stream);
 void cuda_then(cuda_plan *k, cuda_call *call, void *context, void (*release)(const cuda_device *d, void *context));
 
 /* Elements of a slot and a gradient in 16 bytes, if all `slots` are dense along their last axis and every address that
@@ -157,17 +178,23 @@ typedef struct {
 extern const backend cuda_backend;
 extern const event_calls cuda_events; /* events.c */
 
+/* ---- texts.c ---- */
 /* A text of some pieces, each with an end of line; the caller's to free. NULL: no memory. */
 char *cuda_join(const char *const *pieces, int n);
+/* Another text of the plan, which takes source; the same one again is one. */
+ambi_status cuda_add_text(cuda_plan *k, char *source, bool hopper, int *text);
+/* All of the plan's texts become modules: those that are not in memory side by side. */
+ambi_status cuda_get_texts(cuda_plan *k);
+void cuda_free_texts(cuda_plan *k);
+/* What ambi_plan_source gives: NULL, there is none. Several are joined by cuda_show_texts. */
+ambi_status cuda_show_texts(cuda_plan *k);
+const char *cuda_texts_shown(const cuda_plan *k);
 
 /* ---- compile.c, cache.c ---- */
-typedef struct {
-  void *handle;
-  char *source;
-} cuda_module;
-
-/* The module of that text: from memory, from disk, or compiled now. */
-ambi_status module_get(cuda_device *d, char *source, bool hopper, const cuda_module **out); /* takes source */
+/* Whether the module of that text is in memory: then the text has it. Its key is known afterwards. */
+bool module_find(cuda_device *d, cuda_text *t);
+/* The module of a text that module_find did not find: from memory all the same, from disk, or compiled now. */
+ambi_status module_get(cuda_device *d, cuda_text *t);
 module_cache *modules_new(void);
 void modules_free(cuda_device *d, bool inside); /* inside: its context, which is to unload them */
 void modules_lock(module_cache *c);             /* for whatever a device makes once, when first needed */

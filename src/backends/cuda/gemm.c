@@ -34,11 +34,10 @@ struct cuda_gemm {
   blas_product *blas;    /* NULL: always the text */
   blas_product *with_db; /* the same and db; NULL: no db */
   const text_kind *text; /* NULL: there are no results */
-  void *function;        /* the text's kernel */
-  void *sum;             /* .. and the one that adds up what was split */
   int64_t splits;        /* of the sums, by the text */
-  void *pack;            /* NULL: no factor is packed */
   pack_args packed[2];   /* A, B; no rows: it is not */
+  int pack[2], product;  /* held launches */
+  int sum;               /* .. of the kernel that adds up what was split */
   uint64_t bytes;        /* of the workspace */
 };
 
@@ -106,31 +105,6 @@ static bool suits_tensor(const cuda_product *p) {
   const bool plain = (p->m <= 1 || p->c.row.dims == 1) && (p->n <= 1 || p->c.col.dims == 1);
   return halves && p->a.dtype == p->b.dtype && p->compute == AMBI_F32 && plain && (a_m || a_along_k(p)) &&
          (b_n || b_along_k(p));
-}
-
-/* Among the texts that the plan shows */
-static void show_text(cuda_plan *k, const char *text) {
-  int i = 0;
-  while (i < MAX_PRODUCTS - 1 && k->products[i] && k->products[i] != text) i++;
-  k->products[i] = text;
-}
-
-static ambi_status find_function(cuda_plan *k, cuda_gemm *g) {
-  enum { MAX_DYNAMIC_SHARED = 8 };
-  const cuda_api *api = &k->dev->api;
-  const bool tensor = g->text != &texts[ANY];
-  const char *name = tensor ? "product" : "gemm";
-  const cuda_module *m = NULL;
-  char *source = text_of(&g->p, g->text);
-  if (!source) return fail(AMBI_NO_MEMORY, "%s: no memory for its text", k->p->def->info.name);
-  TRY(module_get(k->dev, source, g->text == &texts[BY_GROUPS], &m));
-  show_text(k, m->source);
-  TRY(api_check(api, api->cuModuleGetFunction(&g->sum, m->handle, "gemm_sum"), "gemm_sum"));
-  TRY(api_check(api, api->cuModuleGetFunction(&g->function, m->handle, name), name));
-  if (!tensor) return AMBI_OK;
-  if (g->packed[0].rows + g->packed[1].rows > 0)
-    TRY(api_check(api, api->cuModuleGetFunction(&g->pack, m->handle, "product_pack"), "product_pack"));
-  return api_check(api, api->cuFuncSetAttribute(g->function, MAX_DYNAMIC_SHARED, (int)g->text->shared), name);
 }
 
 /* ---- which of them ---- */
@@ -218,6 +192,21 @@ static void plan_packing(const cuda_plan *k, cuda_gemm *g, int f) {
   x.rows->stride[0] = pitch;
 }
 
+static ambi_status plan_launches(cuda_plan *k, cuda_gemm *g) {
+  const text_kind *t = g->text;
+  const bool groups = t == &texts[BY_GROUPS];
+  int text;
+  TRY(cuda_add_text(k, text_of(&g->p, t), groups, &text));
+  for (int f = 0; f < 2; f++)
+    g->pack[f] =
+        cuda_held_in(k, text, "product_pack", cuda_blocks(k, ceil_div(g->packed[f].rows, 8), 16), 1, 256, 1, 0);
+  g->product = cuda_held_in(k, text, t == &texts[ANY] ? "gemm" : "product",
+                            groups ? cuda_blocks(k, tiles(g), 1) : tiles(g), /* blocks take several there */
+                            g->splits, (int)t->x, (int)t->y, t->shared);
+  g->sum = cuda_held_in(k, text, "gemm_sum", g->splits > 1 ? ceil_div(g->p.m * g->p.n, 256) : 0, 1, 256, 1, 0);
+  return AMBI_OK;
+}
+
 ambi_status cuda_gemm_make(cuda_plan *k, const cuda_product *p, cuda_gemm **out) {
   cuda_gemm *g = calloc(1, sizeof *g);
   *out = g;
@@ -235,7 +224,7 @@ ambi_status cuda_gemm_make(cuda_plan *k, const cuda_product *p, cuda_gemm **out)
   for (int f = 0; f < 2 && g->text != &texts[ANY]; f++) plan_packing(k, g, f);
   if (g->blas && blas_workspace(g->blas) > g->bytes) g->bytes = blas_workspace(g->blas);
   if (g->with_db && blas_workspace(g->with_db) > g->bytes) g->bytes = blas_workspace(g->with_db);
-  return find_function(k, g);
+  return plan_launches(k, g);
 }
 
 void cuda_gemm_free(const cuda_device *d, cuda_gemm *g) {
@@ -254,24 +243,22 @@ const char *cuda_gemm_name(const cuda_gemm *g) {
 /* *at: where the factor is, and then where it is packed */
 static ambi_status run_pack(const cuda_plan *k, const cuda_gemm *g, int f, uint64_t *at, uint64_t work, void *stream) {
   pack_args args = g->packed[f];
-  void *parameters[] = {&args};
   if (args.rows == 0) return AMBI_OK;
   args.from = *at;
   args.to += work;
   *at = args.to;
-  const unsigned blocks = (unsigned)cuda_blocks(k, ceil_div(args.rows, 8), 16);
-  return api_check(&k->dev->api,
-                   k->dev->api.cuLaunchKernel(g->pack, blocks, 1, 1, 256, 1, 1, 0, stream, parameters, NULL),
-                   "product_pack");
+  return cuda_launch_held(k, g->pack[f], &args, stream);
 }
 
-/* How a factor lies in memory, for the hardware that copies boxes of it; false: it cannot. */
+/* How a factor lies in memory, for the hardware that copies boxes of it; false: it cannot, as of one without elements.
+ */
 static bool describe(const cuda_api *api, uint64_t *map, uint64_t at, const factor *x, unsigned box_rows) {
   enum { TYPE_U16 = 1, SWIZZLE_128_BYTES = 3, PROMOTE_256_BYTES = 3 };
   const int64_t stride = x->count > 1 ? x->rows->stride[0] : ceil_div(x->width, 8) * 8;
   const uint64_t shape[2] = {(uint64_t)x->width, (uint64_t)x->count}, step = 2 * (uint64_t)stride;
   const unsigned box[2] = {64, box_rows}, steps[2] = {1, 1};
-  if (at % 16 || step % 16 || step >> 40 || x->width > INT32_MAX || x->count > INT32_MAX) return false;
+  if (x->width == 0 || x->count == 0 || x->width > INT32_MAX || x->count > INT32_MAX) return false;
+  if (at % 16 || step % 16 || step >> 40) return false;
   return !api->cuTensorMapEncodeTiled(map, TYPE_U16, 2, cuda_pointer(at), shape, &step, box, steps, 0,
                                       SWIZZLE_128_BYTES, PROMOTE_256_BYTES, 0);
 }
@@ -289,7 +276,6 @@ static bool describe_both(const cuda_plan *k, const cuda_gemm *g, gemm_args *arg
 static ambi_status run_text(const cuda_plan *k, const cuda_gemm *g, const cuda_operands *at, bool accumulate,
                             void *stream) {
   const cuda_product *p = &g->p;
-  const cuda_api *api = &k->dev->api;
   gemm_args args = {.a = at->a,
                     .b = at->b,
                     .bias = at->bias,
@@ -308,15 +294,8 @@ static ambi_status run_text(const cuda_plan *k, const cuda_gemm *g, const cuda_o
   TRY(run_pack(k, g, 0, &args.a, at->work, stream));
   TRY(run_pack(k, g, 1, &args.b, at->work, stream));
   args.boxed = describe_both(k, g, &args);
-  void *parameters[] = {&args};
-  const int64_t blocks = g->text == &texts[BY_GROUPS] ? cuda_blocks(k, tiles(g), 1) : tiles(g); /* they take several */
-  TRY(api_check(api,
-                api->cuLaunchKernel(g->function, (unsigned)blocks, (unsigned)g->splits, 1, g->text->x, g->text->y, 1,
-                                    g->text->shared, stream, parameters, NULL),
-                g->text->name));
-  if (g->splits == 1) return AMBI_OK;
-  const unsigned sums = (unsigned)ceil_div(p->m * p->n, 256);
-  return api_check(api, api->cuLaunchKernel(g->sum, sums, 1, 1, 256, 1, 1, 0, stream, parameters, NULL), "gemm_sum");
+  TRY(cuda_launch_held(k, g->product, &args, stream));
+  return cuda_launch_held(k, g->sum, &args, stream);
 }
 
 bool cuda_gemm_gives_db(const cuda_gemm *g, const cuda_operands *at) {

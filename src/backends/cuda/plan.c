@@ -173,27 +173,35 @@ static cuda_step *new_step(cuda_plan *k) { /* NULL: the plan has failed */
   return k->failed ? NULL : &k->step[k->steps++];
 }
 
+/* Adds a launch; false: it is of nothing, or the plan has failed. */
+static bool add_launch(cuda_plan *k, const cuda_step *step, int64_t grid_x, int64_t grid_y, int64_t shared) {
+  if (grid_x <= 0 || grid_y <= 0 || k->failed) return false;
+  if (grid_x > INT32_MAX || grid_y > 65535 || shared > k->dev->shared_bytes) k->failed = true;
+  cuda_step *s = new_step(k);
+  if (!s) return false;
+  *s = *step;
+  s->grid[0] = (uint32_t)grid_x, s->grid[1] = (uint32_t)grid_y, s->grid[2] = 1;
+  s->shared = (uint32_t)shared;
+  return true;
+}
+
 void cuda_launch(cuda_plan *k, const char *kernel, int64_t grid_x, int64_t grid_y, int block_x, int block_y,
                  int64_t shared) {
-  if (grid_x <= 0 || grid_y <= 0 || k->failed) return;
-  if (grid_x > INT32_MAX || grid_y > 65535 || shared > k->dev->shared_bytes) {
-    k->failed = true;
-    return;
-  }
-  cuda_step *s = new_step(k);
-  if (!s) return;
-  *s = (cuda_step){.kernel = kernel,
-                   .grid = {(uint32_t)grid_x, (uint32_t)grid_y, 1},
-                   .block = {(uint32_t)block_x, (uint32_t)block_y},
-                   .shared = (uint32_t)shared};
+  const bool apart = k->apart && !strcmp(k->apart, kernel);
+  const cuda_step step = {
+      .kernel = kernel, .text = apart ? APART_TEXT : OWN_TEXT, .block = {(uint32_t)block_x, (uint32_t)block_y}};
+  add_launch(k, &step, grid_x, grid_y, shared);
+}
+
+int cuda_held_in(cuda_plan *k, int text, const char *kernel, int64_t grid_x, int64_t grid_y, int block_x, int block_y,
+                 int64_t shared) {
+  const cuda_step step = {
+      .kernel = kernel, .text = text, .block = {(uint32_t)block_x, (uint32_t)block_y}, .held = true};
+  return add_launch(k, &step, grid_x, grid_y, shared) ? k->steps - 1 : -1;
 }
 
 int cuda_held(cuda_plan *k, const char *kernel, int64_t grid_x, int64_t grid_y, int block_x, int block_y) {
-  int step = k->steps;
-  cuda_launch(k, kernel, grid_x, grid_y, block_x, block_y, 0);
-  if (k->steps == step) return -1; /* of nothing */
-  k->step[step].held = true;
-  return step;
+  return cuda_held_in(k, OWN_TEXT, kernel, grid_x, grid_y, block_x, block_y, 0);
 }
 
 void cuda_then(cuda_plan *k, cuda_call *call, void *context, void (*release)(const cuda_device *d, void *context)) {
@@ -245,17 +253,9 @@ static bool all_half(const problem *p) {
   return p->compute == AMBI_F32;
 }
 
-char *cuda_join(const char *const *pieces, int n) {
-  size_t bytes = 1;
-  for (int i = 0; i < n; i++) bytes += strlen(pieces[i]) + 1;
-  char *joined = malloc(bytes), *at = joined;
-  for (int i = 0; i < n && joined; i++) at += sprintf(at, "%s\n", pieces[i]);
-  return joined;
-}
-
-static char *assemble(const cuda_plan *k, const char *text) {
-  const char *pieces[MAX_PARTS + 5] = {k->defines, prelude_cu};
-  int n = 2;
+static char *assemble(const cuda_plan *k, const char *which, const char *text) {
+  const char *pieces[MAX_PARTS + 6] = {k->defines, which, prelude_cu};
+  int n = 3;
   for (int i = 0; i < k->parts; i++) pieces[n++] = k->part[i];
   pieces[n++] = text;
   if (k->last) pieces[n++] = k->last;
@@ -271,13 +271,14 @@ void cuda_math(cuda_plan *k) {
   if (k->special && all_half(k->p)) cuda_part(k, math_half_cu), cuda_part(k, math_half_names_cu);
 }
 
-static ambi_status find_functions(cuda_plan *k, const cuda_module *m) {
+static ambi_status find_functions(cuda_plan *k) {
   enum { OWN_SHARED = 1, MAX_DYNAMIC_SHARED = 8 };
   const cuda_api *api = &k->dev->api;
   int own = 0;
   for (cuda_step *s = k->step; s < k->step + k->steps; s++) {
     if (!s->kernel) continue;
-    TRY(api_check(api, api->cuModuleGetFunction(&s->function, m->handle, s->kernel), s->kernel));
+    void *module = k->text[s->text].module->handle;
+    TRY(api_check(api, api->cuModuleGetFunction(&s->function, module, s->kernel), s->kernel));
     if (!s->shared) continue;
     /* More than the usual 48 KiB. A function's limit is one for all plans that share it: always the most. */
     TRY(api_check(api, api->cuFuncGetAttribute(&own, OWN_SHARED, s->function), s->kernel));
@@ -291,45 +292,36 @@ static ambi_status find_functions(cuda_plan *k, const cuda_module *m) {
   return AMBI_OK;
 }
 
-/* What ambi_plan_source gives: its own text, then those of its products. */
-static ambi_status gather_texts(cuda_plan *k) {
-  static const char between[] = "// ---- a text of its matrix products, compiled by itself";
-  const char *pieces[2 * MAX_PRODUCTS + 1] = {k->source};
-  int n = k->source != NULL;
-  for (int i = 0; i < MAX_PRODUCTS && k->products[i]; i++) {
-    if (n > 0) pieces[n++] = between;
-    pieces[n++] = k->products[i];
+/* Its own texts: none, one, or two, of which the second has the kernel apart. */
+static ambi_status write_texts(cuda_plan *k, const char *text) {
+  static const char *const which[] = {[OWN_TEXT] = "#define TEXT_APART 0", [APART_TEXT] = "#define TEXT_APART 1"};
+  for (int i = 0; i < k->steps; i++) {
+    cuda_text *t = &k->text[k->step[i].text];
+    if (!k->step[i].kernel || t->source) continue;
+    *t = (cuda_text){.source = assemble(k, k->apart ? which[k->step[i].text] : "", text), .hopper = k->hopper};
+    if (!t->source) return fail(AMBI_NO_MEMORY, "%s: no memory for its text", k->p->def->info.name);
+    if (k->texts < PRODUCT_TEXTS) k->texts = PRODUCT_TEXTS;
   }
-  if (n > 1)
-    k->texts = cuda_join(pieces, n);
-  else
-    k->source = pieces[0];
-  return n <= 1 || k->texts ? AMBI_OK : fail(AMBI_NO_MEMORY, "cuda: no memory for a plan's texts");
+  return AMBI_OK;
 }
 
 static ambi_status build(cuda_plan *k) {
   const cuda_kernel *kernel = kernel_of(k->p->op.kind);
-  const cuda_module *m = NULL;
-  bool launches = false;
   describe_problem(k);
   TRY(kernel->plan(k));
-  for (int i = 0; i < k->steps; i++) launches = launches || k->step[i].kernel;
   append(k, "#define NUMBERS %d\n",
          k->numbers < 64 ? 64 : (k->numbers + 63) / 64 * 64); /* few sizes: more plans share a text */
   if (k->failed) return fail(AMBI_NO_MEMORY, "%s: its CUDA plan is too large for this device", k->p->def->info.name);
-  if (!launches) return gather_texts(k);
-  char *source = assemble(k, kernel->text);
-  if (!source) return fail(AMBI_NO_MEMORY, "%s: no memory for its text", k->p->def->info.name);
-  TRY(module_get(k->dev, source, k->hopper, &m));
-  k->source = m->source;
-  TRY(gather_texts(k));
-  return find_functions(k, m);
+  TRY(write_texts(k, kernel->text));
+  TRY(cuda_get_texts(k));
+  TRY(cuda_show_texts(k));
+  return find_functions(k);
 }
 
 static void free_plan(cuda_plan *k) {
   for (cuda_step *s = k->step; s < k->step + k->steps; s++)
     if (s->release) s->release(k->dev, s->context);
-  free(k->texts);
+  cuda_free_texts(k);
   free(k->defines);
   free(k);
 }
@@ -357,10 +349,7 @@ ambi_status cuda_make_plan(ambi_device *dev, ambi_plan *plan) {
 
 void cuda_unplan(ambi_plan *plan) { free_plan((cuda_plan *)(uintptr_t)plan->code); }
 
-const char *cuda_source(const ambi_plan *plan) {
-  const cuda_plan *k = plan->code;
-  return k->texts ? k->texts : k->source;
-}
+const char *cuda_source(const ambi_plan *plan) { return cuda_texts_shown(plan->code); }
 
 bool cuda_has_kernel(const ambi_device *dev, const problem *p) {
   (void)dev;
@@ -386,14 +375,14 @@ bool cuda_kernel_info(const ambi_device *dev, int32_t index, ambi_kernel_info *i
 /* ---- run ---- */
 static uint64_t address(ambi_buf b) { return (uint64_t)(uintptr_t)b.data + b.offset; }
 
-static ambi_status launch(const cuda_api *api, const cuda_step *s, cuda_args *args, void *stream) {
+static ambi_status launch(const cuda_api *api, const cuda_step *s, void *args, void *stream) {
   void *parameters[] = {args};
   int error = api->cuLaunchKernel(s->function, s->grid[0], s->grid[1], s->grid[2], s->block[0], s->block[1], 1,
                                   s->shared, stream, parameters, NULL);
   return error ? api_check(api, error, s->kernel) : AMBI_OK;
 }
 
-ambi_status cuda_launch_held(const cuda_plan *k, int step, cuda_args *args, void *stream) {
+ambi_status cuda_launch_held(const cuda_plan *k, int step, void *args, void *stream) {
   return step < 0 ? AMBI_OK : launch(&k->dev->api, &k->step[step], args, stream);
 }
 

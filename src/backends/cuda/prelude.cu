@@ -29,8 +29,21 @@ struct args {
 #ifndef DYNAMIC_SHARED /* the tests' stand-in for a GPU has its own */
 #define DYNAMIC_SHARED(name) extern __shared__ __align__(16) char name[]
 #endif
-/* KERNEL(name, threads): of a block, at most; and a third, how many blocks a multiprocessor shall hold */
-#define KERNEL(name, ...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__) name(const __grid_constant__ args a)
+/* KERNEL(name, threads): of a block, at most; and a third, how many blocks a multiprocessor shall hold.
+ * Of a plan with a kernel apart there are two texts, compiled side by side, of which TEXT_APART is the second. */
+#define KERNEL_HERE(name, ...) \
+  extern "C" __global__ void __launch_bounds__(__VA_ARGS__) name(const __grid_constant__ args a)
+#define KERNEL_ELSEWHERE(name, ...) extern "C" inline void name(const args &a)
+#ifndef TEXT_APART
+#define KERNEL       KERNEL_HERE
+#define KERNEL_APART KERNEL_HERE
+#elif TEXT_APART
+#define KERNEL       KERNEL_ELSEWHERE
+#define KERNEL_APART KERNEL_HERE
+#else
+#define KERNEL       KERNEL_HERE
+#define KERNEL_APART KERNEL_ELSEWHERE
+#endif
 
 /* An address that is computed here and nowhere else: the compiler would rather do so again in every round of a loop. */
 inline char *once(char *p) {

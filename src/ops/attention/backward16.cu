@@ -237,7 +237,7 @@ inline void put_back(const args &a, const place &w, state &f, const sight &seen)
 }
 }  // namespace dkv
 
-KERNEL(attention_dkv, 32 * DKV_WARPS) {
+KERNEL_APART(attention_dkv, 32 * DKV_WARPS) {
   using namespace dkv;
   DYNAMIC_SHARED(memory);
   const shared_at k = shared_address(memory);

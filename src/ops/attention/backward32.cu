@@ -101,7 +101,7 @@ inline void weigh_queries(const args &a, const warp_rows &r, float (&s)[4][NJ], 
 }
 }  // namespace dkv
 
-KERNEL(attention_dkv, THREADS, BLOCKS) {
+KERNEL_APART(attention_dkv, THREADS, BLOCKS) {
   using namespace dkv;
   DYNAMIC_SHARED(memory);
   float *k = (float *)memory, *v = k + ROWS * PITCH, *q = v + ROWS * PITCH, *dout = q + COLUMNS * PITCH;

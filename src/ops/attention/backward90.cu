@@ -418,7 +418,7 @@ inline void work_all(const args &a, shared_at k, const stages<STAGES> &b) {
 }
 }  // namespace dkv
 
-KERNEL(attention_dkv, 32 * (WORKERS + LOADERS), 1) {
+KERNEL_APART(attention_dkv, 32 * (WORKERS + LOADERS), 1) {
   using namespace dkv;
   DYNAMIC_SHARED(memory);
   const shared_at k = first_atom(memory);
