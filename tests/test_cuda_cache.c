@@ -402,7 +402,8 @@ static void test_one_refused(void) {
     ambi_op op = linear_back();
     ambi_device *dev;
     ambi_plan *plan = NULL;
-    if (!CHECK_OK(ambi_device_open("cuda", &(ambi_device_options){.cache_dir = "", .max_isa = "special"}, &dev))) return;
+    if (!CHECK_OK(ambi_device_open("cuda", &(ambi_device_options){.cache_dir = "", .max_isa = "special"}, &dev)))
+      return;
     snprintf(rule, sizeof rule, "nvrtcCompileProgram:%d:6:1", i);
     setenv("FAKECUDA_FAIL", rule, 1);
     if (i <= SIDE_BY_SIDE) CHECK_STATUS(ambi_plan_create(dev, &op, &plan), AMBI_COMPILE_FAILED, "NVRTC", "refused");

@@ -126,38 +126,22 @@ inline void store_groups(const args &a, const block_at &b, i64 t, const tile &m)
   }
 }
 
-/* The first `left` of the elements in 16 bytes */
-template <int BYTES>
-SELDOM void store_part(char *at, uint4 words, i64 left) {
-  const u32 w[4] = {words.x, words.y, words.z, words.w};
-  if (left >= 16 / BYTES && (u64)at % 16 == 0) return store_word((uint4 *)at, words);
-#pragma unroll
-  for (int k = 0; k < 16 / BYTES; k++) {
-    if (k >= left) continue;
-    if (BYTES == 2) ((u16 *)at)[k] = (u16)(w[k / 2] >> 16 * (k % 2));
-    if (BYTES == 4) ((u32 *)at)[k] = w[k * BYTES / 4];
-  }
-}
-inline void store_some(int dtype, char *to, i64 at, const float (&r)[8], i64 left) {
-  u32 w[8];
-  if (dtype == F32) {
-    for (int k = 0; k < 8; k++) w[k] = __float_as_uint(r[k]);
-    store_part<4>(to + at * 4, make_uint4(w[0], w[1], w[2], w[3]), left);
-    store_part<4>(to + at * 4 + 16, make_uint4(w[4], w[5], w[6], w[7]), left - 4);
-  } else {
-    for (int k = 0; k < 8; k += 2) w[k / 2] = dtype == F16 ? two_f16(r[k], r[k + 1]) : two_bf16(r[k], r[k + 1]);
-    store_part<2>(to + at * 2, make_uint4(w[0], w[1], w[2], w[3]), left);
-  }
+/* Rare pieces, of which a part is there, by a loop over a copy in memory: that compiles sooner */
+inline void store_part(int dtype, char *to, i64 at, const float (&r)[8], i64 left) {
+  float copy[8];
+  for (int e = 0; e < 8; e++) copy[e] = r[e];
+#pragma unroll 1
+  for (int e = 0; e < 8 && e < left; e++) store(dtype, to, at + e, copy[e]);
 }
 
 inline void store_piece(const args &a, int s, const block_at &b, const piece &p, i64 t, bool whole, float (&r)[8]) {
   if (!HAS(s)) return;
   const i64 at = piece_offset(a, s, b, p, t), left = piece_left(a, b, p, t);
   if (ADDS(s)) return put_some<8>(DTYPE(s), true, AT(s), at, r, left);
-  if (whole || (!EVEN && left >= 8))
+  if (whole || (left >= 8 && (!EVEN || ON_WORDS(s))))
     store_all<8, EVEN != 0>(DTYPE(s), AT(s), at, r);
   else
-    store_some(DTYPE(s), AT(s), at, r, left);
+    store_part(DTYPE(s), AT(s), at, r, left);
 }
 
 inline void store_tile(const args &a, const block_at &b, i64 t, const tile &m) {

@@ -178,37 +178,11 @@ inline i64 piece_offset(const args &a, int slot, const block_at &b, const piece 
   return b.batch * BATCH_STRIDE(s) + (b.first + p.row) * CHANNEL_STRIDE(s) + (t + p.step) * step;
 }
 
-/* Whether the tile at step t is whole, in channels and steps, and, if EVEN, its pieces at multiples of 16 bytes: then
- * nothing is to be asked of a piece, and all loads are under way at once */
+/* Whether the tile at step t is whole, in channels, steps and states, and, if EVEN, its pieces at multiples of 16 bytes:
+ * then nothing is to be asked of a piece, and all loads are under way at once */
 inline bool whole_tile(const args &a, const block_at &b, i64 t) {
   const bool rows = b.count == ROWS || (IN_RING && ALIKE); /* there the last row stands for those that are not there */
-  return (!EVEN || a.aligned) && rows && t + TILE <= LENGTH;
-}
-
-/* What few tiles need: called by backward, which compiles a tenth sooner so */
-#if BACKWARD
-#define SELDOM __noinline__
-#else
-#define SELDOM inline
-#endif
-
-/* N elements as they lie in memory, 16 bytes at most; those from `left` on are 0 */
-template <int N, int BYTES>
-SELDOM uint4 load_part(const char *at, i64 left) {
-  u32 w[4] = {};
-  packed<N, BYTES> r = {};
-  if (left >= N && (!EVEN || (u64)at % sizeof r == 0)) {
-    load_words<EVEN != 0, BYTES>(r.w, at);
-  } else {
-#pragma unroll
-    for (int k = 0; k < N; k++) {
-      if (k >= left) continue;
-      if (BYTES == 2) r.w[k / 2] |= (u32)((const u16 *)at)[k] << 16 * (k % 2);
-      if (BYTES == 4) r.w[k * BYTES / 4] = ((const u32 *)at)[k];
-    }
-  }
-  for (int k = 0; k < N * BYTES / 4; k++) w[k] = r.w[k];
-  return make_uint4(w[0], w[1], w[2], w[3]);
+  return (!EVEN || a.aligned) && STATES == PAD && rows && t + TILE <= LENGTH;
 }
 
 /* N elements as they lie in memory, those that do not exist as 0; in the ring, to shared memory */
@@ -216,12 +190,13 @@ template <int N, int BYTES>
 inline void load_words_of(packed<N, BYTES> &r, const char *at, bool whole, i64 left) {
   if (whole && IN_RING) return copy_words_ahead(r.w, at);
   if (whole) return load_words<EVEN != 0, BYTES>(r.w, at);
-  enum { WORDS = N * BYTES / 4, EACH_WORDS = WORDS < 4 ? WORDS : 4, EACH_PART = EACH_WORDS * 4 / BYTES };
-#pragma unroll
-  for (int k = 0; k < WORDS; k += EACH_WORDS) {
-    const uint4 part = load_part<EACH_PART, BYTES>(at + 4 * k, left - k * 4 / BYTES);
-    const u32 w[4] = {part.x, part.y, part.z, part.w};
-    for (int i = 0; i < EACH_WORDS; i++) r.w[k + i] = w[i];
+  enum { WORD = N * BYTES < 16 ? N * BYTES : 16 };
+  if (left >= N && (!EVEN || (u64)at % WORD == 0)) return load_words<EVEN != 0, BYTES>(r.w, at);
+  for (int k = 0; k < N * BYTES / 4; k++) r.w[k] = 0;
+  for (int k = 0; k < N; k++) {
+    if (k >= left) continue;
+    if (BYTES == 2) r.w[k / 2] |= (u32)((const u16 *)at)[k] << 16 * (k % 2);
+    if (BYTES == 4) r.w[k * BYTES / 4] = ((const u32 *)at)[k];
   }
 }
 
@@ -247,15 +222,16 @@ inline void load_pieces(const args &a, const block_at &b, i64 t, bool whole, int
                   piece_left(a, b, p, t));
   }
 }
-/* load(.., whole, first, count, to), of several slots: whole and count are constants there. Few tiles are not whole:
- * they are loaded in a loop. */
+/* load(.., whole, first, count, to), of several slots: whole and count are constants there. Few tiles are not whole,
+ * unless states pad N: they are loaded in a loop. */
+enum { EDGES_AT_ONCE = STATES == PAD ? 1 : EACH };
 template <typename T>
 inline void load_tile(const args &a, const block_at &b, i64 t, T &to) {
   if (whole_tile(a, b, t)) {
     load(a, b, t, true, 0, EACH, to);
-    load_coefficients(a, b, t, STATES == PAD, to.coefficients);
+    load_coefficients(a, b, t, true, to.coefficients);
   } else {
-#pragma unroll 1
+#pragma unroll(EDGES_AT_ONCE)
     for (int i = 0; i < EACH; i++) load(a, b, t, false, i, 1, to);
     load_coefficients(a, b, t, false, to.coefficients);
   }
@@ -333,7 +309,8 @@ inline float joined(const args &a, float h, float decays, float end, float span)
 
 inline void join(const args &a, float (&h)[OWN][4], const constants &v, const ended &x) {
   for (int q = 0; q < OWN; q++)
-    for (int j = 0; j < 4; j++) h[q][j] = joined(a, h[q][j], decay_over(v, q, j, x.span[q]), x.end[q][j], x.span[q]);
+    for (int j = 0; j < 4; j++)
+      h[q][j] = joined(a, h[q][j], decay_over(v, q, j, x.span[q]), x.end[q][j], x.span[q]);
 }
 
 /* v[i] summed over the LANES threads of a channel: lane k is left with those from k COUNT/LANES on, in v[0] .. The
