@@ -7,7 +7,7 @@
 
 #include "tape_parts.h"
 
-enum { MOST_THREADS = 8 }; /* NVRTC takes some 40 MB of memory for each */
+enum { MOST_THREADS = 8 }; /* NVRTC takes some 40 to 60 MB of memory for a text, of which a plan has one to four */
 
 typedef struct {
   ambi_device *dev;

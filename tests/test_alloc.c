@@ -1,7 +1,10 @@
 /* test_alloc.c -- every allocation and every thread fails in its turn: a clean status, NULL out, nothing leaked.
+ *   test_alloc         plans of the CPU, and what else it makes
+ *   test_alloc cuda    plans of CUDA, their texts kept on disk
  * The linker sends the library's calls through the __wrap_ functions below (see CMakeLists.txt). */
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -11,8 +14,8 @@
 #include "work.h"
 
 /* ---- the allocator that fails on demand ---- */
-static long countdown = -1; /* the call that fails; negative: none */
-static long live, calls;
+static atomic_long countdown = -1; /* the call that fails; negative: none */
+static atomic_long live, calls;
 
 static bool refuse(void) {
   calls++;
@@ -32,14 +35,18 @@ void *__wrap_aligned_alloc(size_t alignment, size_t n);
 void __wrap_free(void *p);
 int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *c);
 
-static void *counted(void *p) { return live += p != NULL, p; }
+static void *counted(void *p) {
+  live += p != NULL;
+  return p;
+}
 void *__wrap_malloc(size_t n) { return refuse() ? NULL : counted(__real_malloc(n)); }
 void *__wrap_calloc(size_t n, size_t size) { return refuse() ? NULL : counted(__real_calloc(n, size)); }
 void *__wrap_aligned_alloc(size_t a, size_t n) { return refuse() ? NULL : counted(__real_aligned_alloc(a, n)); }
 void *__wrap_realloc(void *p, size_t n) {
   if (refuse()) return NULL;
   void *q = __real_realloc(p, n);
-  return live += !p && q, q;
+  live += !p && q;
+  return q;
 }
 void __wrap_free(void *p) {
   live -= p != NULL;
@@ -101,10 +108,29 @@ static ambi_status event_ref(bool *made) { return try_event(ref, made); }
 static ambi_status alloc_cpu(bool *made) { return try_alloc(cpu, made); }
 static ambi_status alloc_ref(bool *made) { return try_alloc(ref, made); }
 
+/* Only the plan may fail. Its device is new, so that the texts are not in memory, and gives back what it keeps of them.
+ */
+static const char *cuda_cache;
+static ambi_status plan_cuda(bool *made) {
+  const ambi_device_options o = {.max_isa = "special", .cache_dir = cuda_cache};
+  const long k = countdown;
+  ambi_device *dev;
+  countdown = -1;
+  ambi_status s = ambi_device_open("cuda", &o, &dev);
+  if (s != AMBI_OK) return *made = false, s;
+  countdown = k;
+  s = try_plan(dev, made);
+  const long left = countdown;
+  countdown = -1;
+  ambi_device_close(dev);
+  countdown = left;
+  return s;
+}
+
 /* Fails the first allocation, then the second, .. until the call succeeds without meeting a failure. */
 static void fail_each(ambi_status (*attempt)(bool *made), const char *what) {
   int failures = 0;
-  for (long k = 0; k < 100; k++) {
+  for (long k = 0; k < 200; k++) {
     bool made;
     long before = live;
     countdown = k;
@@ -119,6 +145,7 @@ static void fail_each(ambi_status (*attempt)(bool *made), const char *what) {
       return;
     }
     failures++;
+    if (s == AMBI_OK && attempt == plan_cuda) continue; /* without a thread or what is on disk, it takes longer */
     CHECK_STATUS(s, AMBI_NO_MEMORY, "");
     CHECK(strlen(ambi_error()) > 8, "%s, failure %ld: '%s' is no sentence", what, k, ambi_error());
   }
@@ -165,7 +192,26 @@ static void test_files(void) {
   unlink(path);
 }
 
-int main(void) {
+/* Of two texts, and of three. */
+static void test_cuda(void) {
+  static const char *const cases[] = {"attention q=1x1x16x64 k=1x1x16x64 v=1x1x16x64", "linear x=8x16 w=24x16 b=24"};
+  char folder[] = "/tmp/ambi-alloc-XXXXXX", command[64];
+  if (!CHECK(cuda_cache = mkdtemp(folder), "a folder")) return;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    ambi_op op;
+    bool made;
+    if (!CHECK(!work_case(cases[i], AMBI_BF16, &op), "%s", cases[i])) continue;
+    op.pass = AMBI_BACKWARD;
+    the_op = &op;
+    CHECK_OK(plan_cuda(&made)); /* its texts are on disk from here on */
+    fail_each(plan_cuda, cases[i]);
+  }
+  snprintf(command, sizeof command, "rm -r %s", folder);
+  CHECK(system(command) == 0, "%s", command);
+}
+
+int main(int argc, char **argv) {
+  if (argc == 2 && !strcmp(argv[1], "cuda")) return test_cuda(), test_done();
   test_files();
   if (!CHECK_OK(ambi_device_open("cpu", NULL, &cpu)) || !CHECK_OK(ambi_device_open("ref", NULL, &ref)))
     return test_done();

@@ -54,7 +54,7 @@ static void cut_short(const char *path) { CHECK(truncate(path, 40) == 0, "trunca
 static void empty_file(const char *path) { CHECK(truncate(path, 0) == 0, "truncate"); }
 static void delete_file(const char *path) { unlink(path); }
 
-static int compiles;
+static atomic_int compiles; /* a plan's texts are compiled side by side */
 static void count_compile(void *context, const char *what) { (void)context, (void)what, compiles++; }
 
 /* How many texts are compiled for one plan on a fresh device. */

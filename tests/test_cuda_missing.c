@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <glob.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -85,7 +86,7 @@ static void use_folder(folder which) {
 }
 
 /* ---- devices ---- */
-static int compiles;
+static atomic_int compiles; /* a plan's texts are compiled side by side */
 static void count_compile(void *context, const char *what) { (void)context, (void)what, compiles++; }
 
 static ambi_status open_with(folder which, const char *cache, ambi_device **dev) {

@@ -71,7 +71,8 @@ typedef struct {
 
 /* ---- a plan in the making ---- */
 enum { ARGS_REALS = 16, ARGS_NUMBERS = 256, MAX_STEPS = 40, MAX_PARTS = 10 };
-enum { OWN_TEXT, APART_TEXT, PRODUCT_TEXTS, MAX_TEXTS = PRODUCT_TEXTS + 6 }; /* of a plan */
+/* The texts of a plan. Six are of products: linear_cross_entropy has three, each for whole blocks and for the last. */
+enum { OWN_TEXT, APART_TEXT, PRODUCT_TEXTS, MAX_TEXTS = PRODUCT_TEXTS + 6 };
 
 /* As prelude.cu declares it, but for the length of n. */
 typedef struct {
@@ -148,7 +149,8 @@ void cuda_workspace(cuda_plan *k, const char *name, uint64_t bytes);
 /* Launches of nothing are left out. */
 void cuda_launch(cuda_plan *k, const char *kernel, int64_t grid_x, int64_t grid_y, int block_x, int block_y,
                  int64_t shared);
-/* A kernel that a call launches, as often as it likes, with args of its own making; -1: a launch of nothing. */
+/* A kernel that a call launches, as often as it likes, with args of its own making; -1: of nothing, or the plan failed.
+ */
 int cuda_held(cuda_plan *k, const char *kernel, int64_t grid_x, int64_t grid_y, int block_x, int block_y);
 /* .. of another text, whose args are of its own kind */
 int cuda_held_in(cuda_plan *k, int text, const char *kernel, int64_t grid_x, int64_t grid_y, int block_x, int block_y,

@@ -300,7 +300,6 @@ static ambi_status write_texts(cuda_plan *k, const char *text) {
     if (!k->step[i].kernel || t->source) continue;
     *t = (cuda_text){.source = assemble(k, k->apart ? which[k->step[i].text] : "", text), .hopper = k->hopper};
     if (!t->source) return fail(AMBI_NO_MEMORY, "%s: no memory for its text", k->p->def->info.name);
-    if (k->texts < PRODUCT_TEXTS) k->texts = PRODUCT_TEXTS;
   }
   return AMBI_OK;
 }
@@ -332,6 +331,7 @@ ambi_status cuda_make_plan(ambi_device *dev, ambi_plan *plan) {
   k->dev = cuda_of(dev);
   k->p = &plan->p;
   k->variant = "";
+  k->texts = PRODUCT_TEXTS;
   ambi_status s = cuda_enter(k->dev);
   if (s == AMBI_OK) {
     s = build(k);

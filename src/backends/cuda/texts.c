@@ -20,7 +20,6 @@ char *cuda_join(const char *const *pieces, int n) {
 ambi_status cuda_add_text(cuda_plan *k, char *source, bool hopper, int *text) {
   const char *op = k->p->def->info.name;
   if (!source) return fail(AMBI_NO_MEMORY, "%s: no memory for its text", op);
-  if (k->texts < PRODUCT_TEXTS) k->texts = PRODUCT_TEXTS;
   for (*text = PRODUCT_TEXTS; *text < k->texts; ++*text)
     if (k->text[*text].hopper == hopper && !strcmp(k->text[*text].source, source)) return free(source), AMBI_OK;
   if (k->texts == MAX_TEXTS) return free(source), fail(AMBI_UNSUPPORTED, "%s: its plan has too many texts", op);
