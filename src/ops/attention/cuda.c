@@ -361,7 +361,7 @@ static ambi_status plan(cuda_plan *k) {
   say_sizes(k, r);
   cuda_table(k, "STRIDES", 4, &r->stride[0].b);
   if (!fast) return plan_general(k, r);
-  if (is_backward(k->p)) k->apart = "attention_dkv";
+  if (is_backward(k->p)) k->apart = "attention_dkv"; /* takes as long to compile as all others */
   if (is_32) return is_backward(k->p) ? plan_backward32(k, r) : plan_forward32(k, r);
   if (is_backward(k->p)) return fits_backward90(k, r) ? plan_backward90(k, r) : plan_backward16(k, r);
   return fits_90(k, r) ? plan_forward90(k, r) : plan_forward16(k, r);

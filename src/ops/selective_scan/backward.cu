@@ -283,7 +283,7 @@ inline void backward_tile(const args &a, const places &at, const constants &v, i
   store_tile(a, block_of(m), t, m);
 }
 
-KERNEL_APART(scan_backward, THREADS_EACH) {
+KERNEL(scan_backward, THREADS_EACH) {
   DYNAMIC_SHARED(memory);
   tile &m = *(tile *)memory;
   const u32 ticket = CHAINED ? take_ticket(a, m) : 0;

@@ -391,7 +391,6 @@ static void plan_backward(cuda_plan *k) {
   reals(k, "SUM_D", writes_slot(p, GRAD(D)), sums);
   reals(k, "SUM_BIAS", writes_slot(p, GRAD(DELTA_BIAS)), sums);
   plan_ends(k, blocks, lanes, each, chain > 0);
-  k->apart = "scan_backward"; /* takes as long to compile as all others */
   cuda_launch(k, "scan_backward", blocks, parts, (int)(32 * lanes), 1, shared);
   tile_sums(k);
 }
