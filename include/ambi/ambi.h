@@ -105,9 +105,9 @@ typedef struct {
   const char *max_isa;   /* for tests. CPU: cap dispatch ("baseline", "avx2", "avx512", ..); CUDA: a text for
                             every plan ("special"), or few that serve all ("general")                 */
   const char *cache_dir; /* compiled kernels; NULL = the user's cache folder, "" = keep none         */
-  void (*notify)(void *context, const char *what); /* told before a compilation, by its thread: several at once,
-                            some of them ambi's, while the one that makes the plan waits for them. It may need nothing
-                            that one holds                                                            */
+  void (*notify)(void *context, const char *what); /* told before a compilation, by its thread: by several at
+                            once, some of them ambi's, while the thread that makes the plan waits for them: it must not
+                            wait for what that thread holds                                           */
   void *notify_context;
 } ambi_device_options;
 

@@ -1,4 +1,4 @@
-/* gemm.c -- matrix products: cuBLASLt's, or those of the texts gemm16.cu (tensor cores) and gemm.cu (anything). */
+/* gemm.c -- matrix products: by cuBLASLt, or by texts: gemm90.cu, gemm16.cu (tensor cores) and gemm.cu (anything). */
 #include "backends/cuda/gemm.h"
 
 #include <stdio.h>
