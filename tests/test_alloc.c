@@ -211,7 +211,7 @@ static void test_cuda(void) {
 }
 
 int main(int argc, char **argv) {
-  if (argc == 2 && !strcmp(argv[1], "cuda")) return test_cuda(), test_done();
+  if (argc > 1 && !strcmp(argv[1], "cuda")) return test_cuda(), test_done();
   test_files();
   if (!CHECK_OK(ambi_device_open("cpu", NULL, &cpu)) || !CHECK_OK(ambi_device_open("ref", NULL, &ref)))
     return test_done();
