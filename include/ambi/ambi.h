@@ -16,9 +16,9 @@
  *  - ambi_run allocates nothing, compiles nothing and never waits for the device.
  *  - A plan is immutable: any threads may run it at once on different buffers. A stream belongs to one thread,
  *    and a graph to one at a time. Threads share a device: they may make plans, allocate and open streams at once.
- *  - After fork() a child goes on with what it has of cpu and ref, in one thread; of cuda it may use nothing.
- *  - Same inputs, same plan, same device: same bits, for any number of threads. (cuda: in buffers at multiples
- *    of 16 bytes, as ambi_alloc gives them; products of others are computed another way.)
+ *  - After fork(), a child may go on using cpu and ref, in one thread; it may use nothing of cuda.
+ *  - Same inputs, same plan, same device: same bits, for any number of threads. (cuda: in buffers aligned to 16
+ *    bytes, as ambi_alloc's are; matrix products of other buffers are computed another way.)
  *  - An output may not overlap an input, unless the op names the pair as in-place and both are the same view.
  *  - A tensor has at most 2^56 elements, axes of 0 counted as 1.
  *  - Every failure says why: ambi_error() (this thread, until its next failing call).
@@ -26,8 +26,8 @@
  *    is f64 (single numbers, such as a learning rate, aside), in f32 otherwise. Conversions round to nearest even
  *    and keep NaN.
  *
- * ambi does not: own tensors, build graphs, differentiate for you, print, or exit. Its state is in devices; a
- * process shares the last error of a thread, and a handler that fork() calls once a cpu device was opened.   */
+ * ambi does not: own tensors, build graphs, differentiate for you, print, or exit. Its state is in devices; the only
+ * other state is each thread's last error, and a fork() handler once a cpu device has been opened.           */
 /* Enums of slots and attributes read best as lines. */
 /* clang-format off */
 #ifndef AMBI_H
@@ -92,7 +92,7 @@ typedef struct {
 } ambi_buf;
 
 AMBI_API ambi_tensor ambi_dense(ambi_dtype t, int32_t ndim, const int64_t *shape); /* row-major        */
-/* Half 0 or 1 of a packed [.., 2D, ..] tensor along `axis`, and where it starts in bytes. The zero tensor if it cannot. */
+/* Half 0 or 1 of a packed [.., 2D, ..] tensor along `axis`, and where it starts in bytes; zeroed if there is none. */
 AMBI_API ambi_tensor ambi_split(const ambi_tensor *packed, int axis, int half, uint64_t *offset);
 AMBI_API int64_t ambi_numel(const ambi_tensor *t); /* elements; -1 when it overflows                  */
 /* Bytes from the first byte of the lowest element to the last of the highest; -1 when it overflows.   */
@@ -100,14 +100,14 @@ AMBI_API int64_t ambi_span(const ambi_tensor *t);
 
 /* ---- devices, memory, streams ---- */
 typedef struct {
-  void *native;          /* cuda: adopt a CUcontext; NULL: make one                                  */
+  void *native;          /* cuda: adopt a CUcontext; NULL: the device's primary one                  */
   int32_t threads;       /* CPU: 0 = all cores                                                       */
-  const char *max_isa;   /* for tests. CPU: cap dispatch ("baseline", "avx2", "avx512", ..); CUDA: a text for
-                            every plan ("special"), or few that serve all ("general")                 */
+  const char *max_isa;   /* for tests. CPU: cap dispatch ("baseline", "avx2", "avx512", ..); CUDA: kernels
+                            made for each plan ("special"), or a few that serve all ("general")       */
   const char *cache_dir; /* compiled kernels; NULL = the user's cache folder, "" = keep none         */
-  void (*notify)(void *context, const char *what); /* told before a compilation, by its thread: by several at
-                            once, some of them ambi's, while the thread that makes the plan waits for them: it must not
-                            wait for what that thread holds                                           */
+  void (*notify)(void *context, const char *what); /* called before each compilation, by the thread that does
+                            it: maybe by several at once, some of them ambi's own, while the thread that makes the plan
+                            waits for them. It must not wait for anything that thread holds           */
   void *notify_context;
 } ambi_device_options;
 
@@ -116,7 +116,7 @@ typedef struct {
   const char *isa;      /* "avx512"                                                                  */
   const char *features; /* what else was found, for `ambi info`                                      */
   int32_t threads;
-  uint64_t cache_bytes; /* the last-level cache: outputs larger than half of it are stored past it   */
+  uint64_t cache_bytes; /* what a process can count on: CPU last level, at most 32 MiB; CUDA L2      */
 } ambi_device_info;
 
 AMBI_API ambi_status ambi_device_open(const char *name, const ambi_device_options *o, ambi_device **out);
@@ -124,9 +124,9 @@ AMBI_API void ambi_device_close(ambi_device *dev); /* after its plans, graphs, s
 AMBI_API ambi_status ambi_device_get_info(const ambi_device *dev, ambi_device_info *info);
 AMBI_API ambi_status ambi_alloc(ambi_device *dev, size_t bytes, ambi_buf *out); /* 256-aligned        */
 AMBI_API void ambi_free(ambi_device *dev, ambi_buf b);
-/* Host memory must stay as it is until the stream has been waited for; in a recording, for every replay.
- * Only ambi_run and events take a stream of NULL, the device's own; all else refuses it. An event waits for that one:
- * ambi_event_record(e, NULL), ambi_event_wait(e).                                                              */
+/* Host memory must stay valid and unchanged until the stream has been waited for; if recorded, for every replay.
+ * Only ambi_run and the calls of events accept a stream of NULL, the device's own. To wait for that one, record an
+ * event on it and wait for the event: ambi_event_record(e, NULL), ambi_event_wait(e).                          */
 AMBI_API ambi_status ambi_upload(ambi_stream *s, ambi_buf dst, const void *src, size_t bytes);
 AMBI_API ambi_status ambi_download(ambi_stream *s, void *dst, ambi_buf src, size_t bytes);
 AMBI_API ambi_status ambi_copy(ambi_stream *s, ambi_buf dst, ambi_buf src, size_t bytes); /* inside the device */
@@ -136,11 +136,11 @@ AMBI_API ambi_status ambi_stream_wait(ambi_stream *s);
 
 /* ---- events: a point in the work of a stream, to wait for and to measure from ----
  * An event stands for where it was last recorded; before that, it can only be recorded. One thread uses it at a time.
- * cpu and ref are done with their work when a call returns: an event there has passed once it is recorded, and its
- * time is the host's clock in that call.
- * While a stream records a graph, events order the work inside it: a second stream takes part from when it waits for
- * an event of the first until the first waits for one of its. They have no time, and the host cannot wait for them.
- * stream NULL: the device's own, as in ambi_run.                                                            */
+ * On cpu and ref all work is finished when a call returns, so an event has passed as soon as it is recorded; its time
+ * is the host's clock at that moment.
+ * While a stream records a graph, events order the work inside it: a second stream joins the recording when it waits
+ * for an event of the first, and leaves it when the first waits for an event of the second. Such events have no time,
+ * and the host cannot wait for them. stream NULL: the device's own, as in ambi_run.                             */
 AMBI_API ambi_status ambi_event_create(ambi_device *dev, ambi_event **out);
 AMBI_API void ambi_event_destroy(ambi_event *e);
 AMBI_API ambi_status ambi_event_record(ambi_event *e, ambi_stream *s);      /* after all that was given to s so far */
@@ -259,8 +259,8 @@ typedef struct {
 
 /* ---- plans ---- */
 typedef struct {
-  const char *kernel;     /* "rmsnorm.backward bf16 cpu/avx512 rows"                                 */
-  uint64_t workspace;     /* bytes; may be 0. The buffer is 64-aligned and overlaps no slot          */
+  const char *kernel;     /* "rmsnorm.backward bf16 cpu/avx512 rows": the first floating dtype     */
+  uint64_t workspace;     /* bytes, may be 0; of a buffer aligned to 64 that overlaps no slot        */
   uint32_t reads, writes; /* slots ambi_run looks at: each must have a buffer, unless it is empty    */
   uint64_t flops, bytes;  /* useful work, for rooflines                                              */
   ambi_dtype accumulator; /* what sums are kept in                                                   */
@@ -276,11 +276,11 @@ AMBI_API const char *ambi_plan_source(const ambi_plan *p);          /* all its C
 /* stream NULL: the device's own. slots: n buffers by slot number; those past n are absent. */
 AMBI_API ambi_status ambi_run(const ambi_plan *p, ambi_stream *s, const ambi_buf *slots, size_t n, ambi_buf workspace);
 
-/* Runs that need nothing of each other, such as an optimizer's over its tensors: in any order, and at once where the
- * device can, as small ones fill it only together. Each comes after what s was given before, and what s is given next
- * comes after all of them. They may share what they read; what one writes, or works in, no other may touch (AdamW's
- * step_out over a step that others read: in a run after them). If one is refused, none has run; after another failure
- * some may have. The first call on a stream may make a few more to spread them over.                              */
+/* Runs that do not depend on each other, such as an optimizer's over its tensors, in any order and side by side where
+ * the device can: small ones fill it only together. All of them come after earlier work on s, and later work on s comes
+ * after all of them. They may share what they read; no other may touch what one writes or has as workspace (AdamW's
+ * step_out over a step that others read belongs in a later run). If one is refused, none has run; after any other
+ * failure some may have. The first call on a stream may create a few more, to spread the runs over.               */
 typedef struct {
   const ambi_plan *plan;
   const ambi_buf *slots; /* n of them, as for ambi_run */
@@ -297,7 +297,7 @@ AMBI_API ambi_status ambi_recorded(ambi_stream *s, ambi_graph **out);
 AMBI_API ambi_status ambi_replay(const ambi_graph *g, ambi_stream *s);
 AMBI_API void ambi_graph_destroy(ambi_graph *g);
 
-/* ---- reflection: bindings, docs, `ambi info` and the test harness are driven by this, not by hand -- ---- */
+/* ---- reflection: what drives bindings, docs, `ambi info` and the test harness ---- */
 enum {
   AMBI_SLOT_OUTPUT = 1,   /* otherwise an input                                                      */
   AMBI_SLOT_OPTIONAL = 2, /* may be absent                                                           */

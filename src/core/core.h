@@ -97,6 +97,8 @@ int64_t grid_offset(const grid *g, int slot, int64_t index); /* element offset o
 /* ---- registry.c, plan.c, backend.c ---- */
 const op_def *find_op(ambi_kind kind);
 ambi_status make_problem(const ambi_op *op, problem *p);
+/* "rmsnorm.backward bf16 cpu/avx512 rows": the dtype is that of the first floating slot */
+void name_kernel(ambi_plan *plan, const char *device, const char *isa, const char *variant);
 /* What ambi_run asks of its arguments; all: AMBI_SLOTS buffers, the absent ones zero */
 ambi_status check_run(const ambi_plan *plan, const ambi_stream *s, const ambi_buf *slots, size_t n, ambi_buf workspace,
                       ambi_buf *all);

@@ -1,4 +1,5 @@
 /* plan.c -- plans: made once from a problem, run many times. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,6 +34,15 @@ ambi_status ambi_plan_create(ambi_device *dev, const ambi_op *op, ambi_plan **ou
   else
     free(plan);
   return s;
+}
+
+void name_kernel(ambi_plan *plan, const char *device, const char *isa, const char *variant) {
+  const problem *p = &plan->p;
+  ambi_dtype dtype = p->t[0].dtype; /* of integers alone: a copy's */
+  for (int s = AMBI_MAX_PRIMALS - 1; s >= 0; s--)
+    if (has_slot(p, s) && is_float(p->t[s].dtype)) dtype = p->t[s].dtype;
+  snprintf(plan->kernel, sizeof plan->kernel, "%s.%s %s %s/%s%s%s", p->def->info.name,
+           is_backward(p) ? "backward" : "forward", ambi_dtype_name(dtype), device, isa, *variant ? " " : "", variant);
 }
 
 void ambi_plan_destroy(ambi_plan *plan) {

@@ -128,8 +128,7 @@ static ambi_status cpu_plan(ambi_device *dev, ambi_plan *plan) {
   plan->choice = outgrows(p, cpu->cache_bytes) ? PAST_CACHE : 0;
   plan->workspace = k->workspace ? (k->workspace(p, &cpu->features) + 255) / 256 * 256 : 0;
   plan->accumulator = sums_of(p);
-  snprintf(plan->kernel, sizeof plan->kernel, "%s.%s %s cpu/%s %s", p->def->info.name,
-           is_backward(p) ? "backward" : "forward", ambi_dtype_name(p->t[0].dtype), isa_name(cpu->isa), k->name);
+  name_kernel(plan, "cpu", isa_name(cpu->isa), k->name);
   return AMBI_OK;
 }
 

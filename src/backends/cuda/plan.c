@@ -341,9 +341,7 @@ ambi_status cuda_make_plan(ambi_device *dev, ambi_plan *plan) {
   plan->code = k;
   plan->workspace = k->workspace;
   plan->accumulator = sums_of(&plan->p);
-  snprintf(plan->kernel, sizeof plan->kernel, "%s.%s %s cuda/%s%s%s", plan->p.def->info.name,
-           is_backward(&plan->p) ? "backward" : "forward", ambi_dtype_name(plan->p.compute), k->dev->isa,
-           *k->variant ? " " : "", k->variant);
+  name_kernel(plan, "cuda", k->dev->isa, k->variant);
   return AMBI_OK;
 }
 
