@@ -1,12 +1,12 @@
 /* test_nvrtc.c -- every kernel text compiles for real, without a GPU: NVRTC for sm_80, sm_90 and the newest it knows.
  *
- *   test_nvrtc [OP] [--arch N|newest] [--quick]       one op; one architecture. sm_90 gets every case, others a tenth;
- *                                                     with --quick a tenth and a sixtieth, and texts without wgmma
- *                                                     are compiled as fast as NVRTC can, which optimises less. The
- *                                                     largest case of each op is always among them
+ *   test_nvrtc [OP] [--arch N|newest] [--dtype T] [--quick]
  *
- * For every architecture each op must have a text in each pass and each of the four dtypes. What cannot be parsed, or a
- * warning, is a failure; what is not supported is counted. Without NVRTC everything is skipped.
+ * sm_90 gets every case, others a tenth; with --quick a tenth and a sixtieth, and texts without wgmma are compiled as
+ * fast as NVRTC can, which optimises less. The largest case of each op is always among them.
+ *
+ * For every architecture each op must have a text in each pass and each of the four dtypes, or the one asked for. What
+ * cannot be parsed, or a warning, is a failure; what is not supported is counted. Without NVRTC everything is skipped.
  *
  * The driver is played by functions here that do nothing. */
 #include <pthread.h>
@@ -102,6 +102,7 @@ static void open_device(cuda_device *d, ambi_device *dev, int arch) {
 /* ---- plans ---- */
 static const ambi_dtype dtypes[] = {AMBI_BF16, AMBI_F32, AMBI_F16, AMBI_F64};
 enum { DTYPES = sizeof dtypes / sizeof *dtypes };
+static bool left_out[DTYPES];
 static int texts[AMBI_KINDS][AMBI_U8 + 1][2], unsupported; /* plans with a text, by op, dtype and pass */
 
 static void plan(ambi_device *dev, const char *text, const ambi_op *op, ambi_dtype dtype) {
@@ -189,7 +190,7 @@ static void check_texts(int arch, const char *only) {
     const ambi_op_info *info = ambi_op_get_info((ambi_kind)k);
     if (!info || (only && strcmp(only, info->name))) continue;
     for (int t = 0; t < DTYPES; t++)
-      for (int pass = 0; pass <= (info->backward != 0); pass++)
+      for (int pass = 0; pass <= (info->backward != 0) && !left_out[t]; pass++)
         CHECK(texts[k][dtypes[t]][pass] > 0, "sm_%d: %s has no text in %s, %s", arch, info->name,
               ambi_dtype_name(dtypes[t]), pass ? "backward" : "forward");
   }
@@ -205,9 +206,11 @@ static void plan_all(int arch, const char *op, size_t step) {
   memset(texts, 0, sizeof texts), unsupported = 0;
   for (size_t i = 0; i < CASES; i++)
     for (int t = 0; t < DTYPES && chosen[i]; t++)
-      if (is_case_of(op, cases[i].text)) plan_values(&dev, cases[i].text, t);
+      if (is_case_of(op, cases[i].text) && !left_out[t]) plan_values(&dev, cases[i].text, t);
   for (size_t i = 0; i < sizeof saved / sizeof *saved; i++)
-    if (is_case_of(op, saved[i])) plan_case(&dev, saved[i], AMBI_BF16), plan_case(&dev, saved[i], AMBI_F16);
+    for (int t = 0; t < DTYPES; t++)
+      if (is_case_of(op, saved[i]) && ambi_dtype_size(dtypes[t]) == 2 && !left_out[t])
+        plan_case(&dev, saved[i], dtypes[t]);
   check_texts(arch, op);
   printf("sm_%d: %d texts compiled, %d plans not supported\n", arch, compiled - before, unsupported);
   modules_free(&d, false);
@@ -220,16 +223,28 @@ static int newest(void) {
   return archs[count - 1];
 }
 
+static bool only_dtype(const char *name) {
+  bool known = false;
+  for (int t = 0; t < DTYPES; t++) {
+    left_out[t] = strcmp(name, ambi_dtype_name(dtypes[t])) != 0;
+    known |= !left_out[t];
+  }
+  return known;
+}
+
 int main(int argc, char **argv) {
-  const char *op = NULL, *name = NULL;
+  const char *op = NULL, *name = NULL, *dtype = NULL;
   for (int i = 1; i < argc; i++) {
     if (!strcmp(argv[i], "--arch") && i + 1 < argc)
       name = argv[++i];
     else if (!strcmp(argv[i], "--quick"))
       quick = true;
+    else if (!strcmp(argv[i], "--dtype") && i + 1 < argc)
+      dtype = argv[++i];
     else
       op = argv[i];
   }
+  if (dtype && !CHECK(only_dtype(dtype), "%s: no dtype of kernels", dtype)) return test_done();
   api_load(&real);
   if (!real.handle[LIB_COMPILER]) {
     printf("SKIPPED: %s\n0 passed, 0 failed, 1 skipped\n", real.found[LIB_COMPILER]);

@@ -15,9 +15,11 @@ int compile_target(const cuda_device *d) {
   return best ? best : d->arch;
 }
 
-/* The kernels of a text are optimised side by side; with any number above 1 the machine code is the same. */
+/* The last: a text's kernels are optimised side by side; with any number above 1 the machine code is the same. Before
+ * 12.5 that cannot be had: 12.0 then refuses some texts (names of its own making), 12.4 warns of an unknown option. */
 static const char *const options[] = {"--std=c++17", "-default-device", "--diag-suppress=177", "--split-compile=8"};
-enum { OPTIONS = sizeof options / sizeof *options };
+enum { OPTIONS = sizeof options / sizeof *options, SIDE_BY_SIDE_FROM = 12005 };
+static int options_for(int version) { return version < SIDE_BY_SIDE_FROM ? OPTIONS - 1 : OPTIONS; }
 
 static void arch_option(const cuda_device *d, int arch, bool hopper, char *out, size_t n) {
   snprintf(out, n, "--gpu-architecture=%s_%d%s", arch == d->arch ? "sm" : "compute", arch, hopper ? "a" : "");
@@ -38,7 +40,7 @@ void compile_key(const cuda_device *d, int arch, bool hopper, int version, char 
   char target[64];
   arch_option(d, arch, hopper, target, sizeof target);
   int used = snprintf(out, n, "ambi %d, nvrtc %d.%d, %s", AMBI_VERSION, version / 1000, version % 1000, target);
-  for (int i = 0; i < OPTIONS; i++) used += snprintf(out + used, n - (size_t)used, " %s", options[i]);
+  for (int i = 0; i < options_for(version); i++) used += snprintf(out + used, n - (size_t)used, " %s", options[i]);
 }
 
 /* The log's first error, or its first line. */
@@ -78,7 +80,7 @@ ambi_status compile_text(const cuda_device *d, const char *source, bool hopper, 
   void *program = NULL;
   if (d->api.nvrtcCreateProgram(&program, source, "ambi.cu", 0, NULL, NULL))
     return fail(AMBI_COMPILE_FAILED, "cuda: NVRTC could not be started");
-  int error = d->api.nvrtcCompileProgram(program, OPTIONS + 1, all);
+  int error = d->api.nvrtcCompileProgram(program, options_for(compiler_version(d)) + 1, all);
   ambi_status s = error ? complain(d, program, error) : take_image(d, program, strstr(arch, "compute") != NULL, out);
   d->api.nvrtcDestroyProgram(&program);
   return s;
