@@ -10,6 +10,8 @@
 #include "../util/json.h"
 #include "case.h"
 #include "commands.h"
+#include "device.h"
+#include "model_options.h"
 #include "options.h"
 #include "print.h"
 
@@ -81,7 +83,7 @@ static void print_head(const bench_job *j) {
     printf("%s; limit measured now: copy %.1f GB/s (read + write)\n", j->session.target->name, j->limits.copy_gbps);
   else
     printf("%s, %d thread%s; limits measured now: copy %.1f GB/s (read + write), f32 multiply-add %.0f GFLOP/s (%s)\n",
-           j->session.target->name, j->threads, j->threads == 1 ? "" : "s", j->limits.copy_gbps, j->limits.peak_gflops,
+           j->session.target->name, j->threads, plural(j->threads), j->limits.copy_gbps, j->limits.peak_gflops,
            j->limits.isa);
   printf("%s of at least 5 runs; %s\n\n", j->o->best ? "best" : "median",
          j->o->warm ? "the same buffers every time" : "buffers rotate over 1 GiB");
@@ -259,7 +261,8 @@ static void print_plan(const bench_job *j, const bench_case *c, const char *op, 
   fflush(stdout);
 }
 
-static void plan_text(bench_job *j, const char *text, bench_plan_times *worst) {
+/* 0: there is no device, which another case would only say again. */
+static int plan_text(bench_job *j, const char *text, bench_plan_times *worst) {
   char op[64];
   snprintf(op, sizeof op, "%.*s", (int)strcspn(text, " "), text);
   ambi_dtype dtype = j->o->dtype ? case_find_dtype(j->o->dtype) : AMBI_BF16;
@@ -268,12 +271,14 @@ static void plan_text(bench_job *j, const char *text, bench_plan_times *worst) {
     bench_plan_times t;
     if (!wanted_pass(j, op, 0, (ambi_pass)pass)) continue;
     bench_first_plan(j->o->device, j->o->isa, &c, &t);
-    print_plan(j, &c, op, &t);
     if (c.status != AMBI_OK) j->failed++;
+    if (c.status == AMBI_NO_DEVICE) return fprintf(stderr, "ambi bench: %s\n", c.error), 0;
+    print_plan(j, &c, op, &t);
     worst->open = fmax(worst->open, t.open);
     worst->compiled = fmax(worst->compiled, t.compiled);
     worst->kept = fmax(worst->kept, t.kept);
   }
+  return 1;
 }
 
 static int first_of_its_op(int i) {
@@ -292,10 +297,10 @@ static int run_plans(const bench_options *o) {
            bar_compiled * 1e3, bar_kept * 1e3);
     printf("%-20s %-8s %-5s %9s %9s %9s\n", "op", "pass", "dtype", "open ms", "compiled", "from disk");
   }
-  if (o->text) plan_text(&j, o->text, &worst);
-  for (int i = 0; i < CASES && !o->text; i++)
-    if (is_asked_for(o, i) && first_of_its_op(i)) plan_text(&j, cases[i].text, &worst);
-  if (!o->json)
+  int there = !o->text || plan_text(&j, o->text, &worst);
+  for (int i = 0; i < CASES && !o->text && there; i++)
+    if (is_asked_for(o, i) && first_of_its_op(i)) there = plan_text(&j, cases[i].text, &worst);
+  if (!o->json && there)
     printf("%-36s %9.1f %9.1f %9.1f\n", "at most", worst.open * 1e3, worst.compiled * 1e3, worst.kept * 1e3);
   return j.failed ? 1 : 0;
 }
@@ -304,6 +309,22 @@ static int run_plans(const bench_options *o) {
 
 static int refuse(const char *what, const char *value, const char *choices) {
   fprintf(stderr, "ambi bench: there is no %s '%s'; there are %s\n", what, value, choices);
+  return 2;
+}
+
+/* Whether the table has a case of --op. */
+static int check_cases(const bench_options *o) {
+  char list[600] = "overhead";
+  size_t used = strlen(list);
+  int found = !o->op || strcmp(o->op, "overhead") == 0;
+  for (int i = 0; i < CASES; i++) {
+    found |= is_asked_for(o, i);
+    if (cases[i].gpu == o->gpu && first_of_its_op(i))
+      used +=
+          (size_t)snprintf(list + used, sizeof list - used, ", %.*s", (int)strcspn(cases[i].text, " "), cases[i].text);
+  }
+  if (found) return 0;
+  fprintf(stderr, "ambi bench: no case of the table is of %s; --case TEXT gives one, or --op one of %s\n", o->op, list);
   return 2;
 }
 
@@ -324,14 +345,14 @@ static int check_options(const bench_options *o) {
     fprintf(stderr, "ambi bench: --op %s: the --case is one of %s\n", o->op, ambi_op_get_info(op.kind)->name);
     return 2;
   }
-  if (o->dtype && !case_find_dtype(o->dtype)) return refuse("dtype", o->dtype, "f32, bf16, f16, f64");
+  if (o->dtype && !model_dtype(o->dtype)) return refuse("dtype", o->dtype, "f32, bf16, f16, f64");
   if (o->pass && strcmp(o->pass, "forward") && strcmp(o->pass, "backward"))
     return refuse("pass", o->pass, "forward, backward");
-  if (o->threads < 0 || o->threads > OPTION_MOST_THREADS || o->seconds < 0) {
-    fprintf(stderr, "ambi bench: --threads wants 0 to %d, --seconds 0 or more\n", OPTION_MOST_THREADS);
-    return 2;
-  }
-  return 0;
+  const option_range rows[] = {{"threads", (double)o->threads, 0, OPTION_MOST_THREADS},
+                               {"seconds", o->seconds, 0, 3600}};
+  if (options_in_range(rows, 2, list, sizeof list) && device_can_be(o->device, o->isa, list, sizeof list))
+    return o->text ? 0 : check_cases(o);
+  return fprintf(stderr, "ambi bench: %s\n", list), 2;
 }
 
 static int run_bench(const bench_options *o) {
@@ -382,8 +403,11 @@ int bench_main(int argc, char **argv) {
       1};
   int rc = options_parse(&spec, argc, argv, &o.device);
   if (rc >= 0) return rc;
-  if ((rc = check_options(&o)) != 0) return rc;
   o.gpu = strcmp(o.device, "cpu") != 0 && strcmp(o.device, "ref") != 0;
+  if ((rc = options_alone(&spec, argc, argv, "list", "list op")) >= 0 ||
+      (rc = options_alone(&spec, argc, argv, "plans", "plans op case pass dtype isa json")) >= 0)
+    return rc;
+  if ((rc = check_options(&o)) != 0) return rc;
   if (!o.list) return o.plans ? run_plans(&o) : run_bench(&o);
   for (int i = 0; i < CASES; i++)
     if (is_asked_for(&o, i)) printf("%s\n", cases[i].text);

@@ -41,7 +41,7 @@ static void first_plan(const char *device, const char *isa, const char *cache, c
 }
 
 static answer in_a_process(const char *device, const char *isa, const char *cache, const ambi_op *op) {
-  answer a = {.status = AMBI_NO_DEVICE, .error = "the process that was to make the plan did not end well"};
+  answer a = {.status = AMBI_DEVICE_LOST, .error = "the process that was to make the plan did not end well"};
   int ends[2], status;
   if (pipe(ends)) return a;
   fflush(NULL);

@@ -23,6 +23,7 @@
 #include "case.h"
 #include "check_model.h"
 #include "commands.h"
+#include "device.h"
 #include "options.h"
 #include "vectors.h"
 
@@ -177,7 +178,7 @@ static int share_work(checker *ck, const char *part) {
     return 0;
   }
   if (sscanf(part, "%6lld/%6lld%n", &k, &n, &end) != 2 || part[end] || k < 1 || k > n) {
-    fprintf(stderr, "ambi check: --part %s: 2/8 is the second of eight\n", part);
+    fprintf(stderr, "ambi check: --part %s: it must be K/N with K from 1 to N; 2/8 is the second of eight\n", part);
     return 2;
   }
   if (ck->jobs > 0) {
@@ -202,8 +203,9 @@ static int check_choice(const checker *ck) {
     fprintf(stderr, "ambi check: --case: %s\n", err);
     return 2;
   }
-  if (ck->random) {
-    fprintf(stderr, "ambi check: --case is one case, --random are others: not both\n");
+  if (ck->random || ck->elements) {
+    fprintf(stderr, "ambi check: --case is one case, %s: not both\n",
+            ck->random ? "--random are others" : "--elements leaves some out");
     return 2;
   }
   if (!ck->op || case_find_op(ck->op) == op.kind) return 0;
@@ -225,7 +227,7 @@ static int check_arguments(const checker *ck) {
     return 2;
   }
   const option_range rows[] = {{"elements", (double)ck->elements, 0, 0x1p56},
-                               {"jobs", (double)ck->jobs, 0, 1024},
+                               {"jobs", (double)ck->jobs, 0, MOST_JOBS},
                                {"random", (double)ck->random, 0, 1e6}};
   const char *where = "";
   int good = options_in_range(rows, sizeof rows / sizeof *rows, err, sizeof err);
@@ -264,7 +266,7 @@ int check_main(int argc, char **argv) {
   const option options[] = {
       {"op", OPT_STRING, &ck.op, "OP", "only that op"},
       {"case", OPT_STRING, &ck.text, "TEXT", "only this case, as \"rmsnorm x=7x33 w=33\""},
-      {"random", OPT_INT, &ck.random, "N", "instead: N cases of each op with sizes by chance, kernels alone"},
+      {"random", OPT_INT, &ck.random, "N", "instead: N cases of each op at random sizes, kernels alone"},
       {"seed", OPT_INT, &ck.seed, "N", "of the random values and sizes (1)"},
       {"isa", OPT_STRING, &ck.isa, "ISA", "cpu: only this instruction set; cuda: special or general"},
       {"jobs", OPT_INT, &ck.jobs, "N", "processes that share the work (cuda: one a core, at most 8; else 1)"},
@@ -292,6 +294,9 @@ int check_main(int argc, char **argv) {
   ck.device = "cpu";
   int rc = options_parse(&spec, argc, argv, &ck.device);
   if (rc >= 0) return rc;
+  if ((rc = options_alone(&spec, argc, argv, "model", "model")) >= 0) return rc;
+  char err[400];
+  if (!device_can_be(ck.device, ck.isa, err, sizeof err)) return options_wrong(&spec, "%s", err);
   if (model) return check_model(ck.device, model);
   rc = check_choice(&ck);
   if (!rc) rc = check_arguments(&ck);

@@ -11,7 +11,7 @@ typedef struct {
   const char *device, *op, *text, *isa, *vectors;
   const char *dtype; /* of the mixes of check.c, the only one; NULL: all              */
   int64_t seed;
-  int64_t random;    /* cases of each op with sizes by chance, instead of the table; 0: none */
+  int64_t random;    /* cases of each op at random sizes, instead of the table; 0: none     */
   int64_t elements;  /* the most that a case may have; 0: any                         */
   int64_t jobs, job; /* how many processes share the work, and which of them this is */
   char trouble[400]; /* why it could not begin                                       */
@@ -46,6 +46,7 @@ void group_fail(group *g, const char *text, const char *kernel, const char *form
     __attribute__((format(printf, 4, 5)));
 
 /* ---- jobs ---- */
+enum { MOST_JOBS = 64 };
 /* Every job walks over everything, in the same order, and does what falls to it. */
 static inline int is_mine(const checker *ck, int64_t number) { return number % ck->jobs == ck->job; }
 /* check_jobs.c: how many there are when no one says; check(ck) in ck->jobs processes, their groups added up; the exit

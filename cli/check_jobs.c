@@ -17,7 +17,7 @@ int check_by_jobs(checker *ck, int (*check)(checker *ck)) {
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MOST_JOBS = 64, MOST_BY_DEFAULT = 8 }; /* each holds a context on the device: some hundred MB there */
+enum { MOST_BY_DEFAULT = 8 }; /* each holds a context on the device: some hundred MB there */
 
 int64_t check_default_jobs(const checker *ck) {
   const long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -120,7 +120,6 @@ static int64_t gather(checker *ck, job *jobs) {
 int check_by_jobs(checker *ck, int (*check)(checker *ck)) {
   job jobs[MOST_JOBS] = {{0}};
   int64_t idle = 0;
-  if (ck->jobs > MOST_JOBS) ck->jobs = MOST_JOBS;
   for (int64_t i = 0; i < ck->jobs; i++) {
     if (begin(ck, jobs, i, check) == 0) continue;
     snprintf(ck->trouble, sizeof ck->trouble, "a job cannot be started: --jobs 1 does without");

@@ -71,9 +71,9 @@ static int evaluate(opened *o, const dataset *d, int64_t batch, int64_t length, 
   const double loss = t.loss / (double)t.tokens;
   if (!isfinite(loss))
     return snprintf(err, n, "the loss is not finite: parameters hold NaN or inf, or --dtype is too narrow for them"), 0;
-  printf("%lld tokens, %lld bytes, %lld files\nloss %.5f nats a token\nperplexity %.4f\nbits per byte %.4f\n",
-         (long long)t.tokens, (long long)t.bytes, (long long)d->files, loss, exp(loss),
-         t.loss / (double)t.bytes / log(2));
+  printf("%lld token%s, %lld byte%s, %lld file%s\nloss %.5f nats a token\nperplexity %.4f\nbits per byte %.4f\n",
+         (long long)t.tokens, plural(t.tokens), (long long)t.bytes, plural(t.bytes), (long long)d->files,
+         plural(d->files), loss, exp(loss), t.loss / (double)t.bytes / log(2));
   return 1;
 }
 
@@ -89,10 +89,8 @@ static int in_order(const arguments *a, char *err, size_t n) {
   const option_range rows[] = {{"batch", (double)a->batch, 1, 1 << 20},
                                {"seq", (double)a->length, 1, 1 << 24},
                                {"threads", (double)a->threads, 0, OPTION_MOST_THREADS}};
-  if (!a->operand[0] || !a->operand[1])
-    return snprintf(err, n, "a model's folder and a text are needed; see `ambi eval --help`"), 0;
-  if (!options_in_range(rows, sizeof rows / sizeof *rows, err, n)) return 0;
-  return model_dtype(a->dtype) != AMBI_NONE || (snprintf(err, n, "--dtype: there are f32, bf16, f16 and f64"), 0);
+  if (!a->operand[0] || !a->operand[1]) return snprintf(err, n, "a model's folder and a text are needed"), 0;
+  return options_in_range(rows, sizeof rows / sizeof *rows, err, n) && model_options_known(a->device, a->dtype, err, n);
 }
 
 /* -1 to go on, otherwise the exit status. */
@@ -114,7 +112,7 @@ static int parse(arguments *a, int argc, char **argv) {
       NULL,
       argc};
   int rc = options_parse(&spec, argc, argv, a->operand);
-  if (rc < 0 && !in_order(a, err, sizeof err)) rc = (complain(err), 2);
+  if (rc < 0 && !in_order(a, err, sizeof err)) rc = options_wrong(&spec, "%s", err);
   return rc;
 }
 
@@ -128,7 +126,9 @@ static int run(const arguments *a) {
   int ok = 1;
   for (int i = 1; ok && a->operand[i]; i++) ok = dataset_add_path(&d, o.tokens, a->operand[i], err, sizeof err);
   if (ok && d.count < 2)
-    ok = (snprintf(err, sizeof err, "the text has %lld tokens; two are the least", (long long)d.count), 0);
+    ok =
+        (snprintf(err, sizeof err, "the text has %lld token%s; two are the least", (long long)d.count, plural(d.count)),
+         0);
   ok = ok && evaluate(&o, &d, a->batch, a->length, err, sizeof err);
   dataset_free(&d);
   model_close(&o);

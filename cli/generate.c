@@ -208,10 +208,10 @@ int generate_main(int argc, char **argv) {
       MAX_PROMPTS};
   int rc = options_parse(&spec, argc, argv, operand);
   if (rc >= 0) return rc;
-  if (!operand[0]) return complain("a model's folder is needed; see `ambi generate --help`"), 2;
+  if (!operand[0]) return options_wrong(&spec, "a model's folder is needed");
   if (!operand[1]) operand[1] = "";
-  if (model_dtype(dtype) == AMBI_NONE) return complain("--dtype: there are f32, bf16, f16 and f64"), 2;
-  if (!in_order(&j, seed, threads, j.err, sizeof j.err)) return complain(j.err), 2;
+  if (!in_order(&j, seed, threads, j.err, sizeof j.err) || !model_options_known(device, dtype, j.err, sizeof j.err))
+    return options_wrong(&spec, "%s", j.err);
   const ambi_device_options notified = {.threads = (int32_t)threads, .notify = notify_once};
   if (!model_open(&j.o, operand[0], tokens, device, &notified, model_dtype(dtype), j.err, sizeof j.err))
     return complain(j.err);

@@ -6,6 +6,7 @@
 #include "../util/json.h"
 #include "case.h"
 #include "commands.h"
+#include "device.h"
 #include "options.h"
 #include "print.h"
 #include "reflect.h"
@@ -28,10 +29,11 @@ static void bytes_text(uint64_t n, char *out, size_t room) {
 /* ---- text ---- */
 
 static void print_device(const char *name, const ambi_device_info *i) {
-  char cache[32];
+  char cache[32], threads[32] = "";
   bytes_text(i->cache_bytes, cache, sizeof cache);
-  printf("device %s\n  isa %s, %d thread%s, last-level cache %s\n", name, i->isa, i->threads,
-         i->threads == 1 ? "" : "s", cache);
+  if (strcmp(name, "cuda") != 0) /* a GPU's are not the host's */
+    snprintf(threads, sizeof threads, "%d thread%s, ", i->threads, plural(i->threads));
+  printf("device %s\n  isa %s, %slast-level cache %s\n", name, i->isa, threads, cache);
   if (i->features && *i->features) printf("  %s\n", i->features);
   printf("\n");
 }
@@ -234,7 +236,8 @@ int info_main(int argc, char **argv) {
       {"json", OPT_FLAG, &json, NULL, "one JSON object instead of tables"},
       {"names", OPT_FLAG, &names, NULL, "the names of the ops, one a line, and nothing else"},
       {"isa", OPT_STRING, &isa, "ISA", "as if the CPU had no more than this: baseline, avx2, .."},
-      {"source", OPT_STRING, &source, "CASE", "instead: its CUDA texts; --isa special or general"},
+      {"source", OPT_STRING, &source, "CASE",
+       "instead: the CUDA texts of a case, as of \"rmsnorm x=64x512 w=512\"; --isa special or general"},
       {"dtype", OPT_STRING, &dtype, "T", "with --source: of slots that name none; f32"},
       {"threads", OPT_INT, &threads, "N", "threads of the CPU device; 0: all cores"},
       {0}};
@@ -247,11 +250,16 @@ int info_main(int argc, char **argv) {
       1};
   int rc = options_parse(&spec, argc, argv, &op_name);
   if (rc >= 0) return rc;
-  char err[200];
-  if (!options_in_range(&(option_range){"threads", (double)threads, 0, OPTION_MOST_THREADS}, 1, err, sizeof err))
-    return fprintf(stderr, "ambi info: %s\n", err), 2;
-  if (source ? json || names || op_name != NULL : dtype != NULL)
-    return fprintf(stderr, "ambi info: --source takes --dtype and --isa, and nothing else does\n"), 2;
+  char err[400];
+  if ((rc = options_alone(&spec, argc, argv, "source", "source dtype isa")) >= 0 ||
+      (rc = options_alone(&spec, argc, argv, "names", "names")) >= 0)
+    return rc;
+  if (!options_in_range(&(option_range){"threads", (double)threads, 0, OPTION_MOST_THREADS}, 1, err, sizeof err) ||
+      !device_can_be(source ? "cuda" : "cpu", isa, err, sizeof err))
+    return options_wrong(&spec, "%s", err);
+  if (dtype && !source) return options_wrong(&spec, "--dtype is only for --source");
+  if (op_name && (source || names))
+    return options_wrong(&spec, "%s: --%s takes no op", op_name, source ? "source" : "names");
   if (source) return print_source(source, dtype, isa);
   for (int k = 1; names && k < AMBI_KINDS; k++)
     if (ambi_op_get_info((ambi_kind)k)) puts(ambi_op_get_info((ambi_kind)k)->name);

@@ -8,9 +8,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void put_usage(const command_line *c, FILE *to) {
+  fprintf(to, "usage: %s%s%s%s\n", c->name, c->options ? " [OPTIONS]" : "", *c->operands ? " " : "", c->operands);
+}
+
+int options_usage(const command_line *c) {
+  put_usage(c, stderr);
+  fprintf(stderr, "`%s --help` says more\n", c->name);
+  return 2;
+}
+
 void options_help(const command_line *c) {
-  printf("usage: %s%s%s%s\n\n%s\n", c->name, c->options ? " [OPTIONS]" : "", *c->operands ? " " : "", c->operands,
-         c->doc);
+  put_usage(c, stdout);
+  printf("\n%s\n", c->doc);
   if (c->options) printf("\noptions:\n");
   for (const option *o = c->options; o && o->name; o++) {
     char left[64];
@@ -31,22 +41,20 @@ int options_wrong(const command_line *c, const char *format, ...) {
   return 2;
 }
 
-static int store(const option *o, const char *text) {
+/* NULL, or what is wrong with the text. */
+static const char *store(const option *o, const char *text) {
   char *end = NULL;
+  double v = 0;
   errno = 0;
-  if (o->type == OPT_STRING) {
+  if (o->type == OPT_STRING)
     *(const char **)o->target = text;
-    return 1;
-  }
-  if (o->type == OPT_INT) {
-    long long v = strtoll(text, &end, 10);
-    *(int64_t *)o->target = v;
-  } else {
-    double v = strtod(text, &end);
-    if (!isfinite(v)) return 0;
-    *(double *)o->target = v;
-  }
-  return end != text && *end == 0 && errno == 0;
+  else if (o->type == OPT_INT)
+    *(int64_t *)o->target = strtoll(text, &end, 10);
+  else
+    *(double *)o->target = v = strtod(text, &end);
+  if (o->type == OPT_STRING) return NULL;
+  if (end == text || *end || isnan(v)) return o->type == OPT_INT ? "wants a whole number" : "wants a number";
+  return isinf(v) || (o->type == OPT_INT && errno == ERANGE) ? "is too large" : NULL;
 }
 
 /* Finds `--name` or `--name=value` in the table; *value points after '=' or is NULL. */
@@ -78,8 +86,8 @@ static int parse_option(const command_line *c, int argc, char **argv, int *i) {
     if (*i + 1 >= argc) return options_wrong(c, "--%s needs a value: %s", o->name, o->arg);
     value = argv[++*i];
   }
-  if (!store(o, value)) return options_wrong(c, "--%s wants a number, got '%s'", o->name, value);
-  return -1;
+  const char *wrong = store(o, value);
+  return wrong ? options_wrong(c, "--%s %s, got '%s'", o->name, wrong, value) : -1;
 }
 
 int options_parse(const command_line *c, int argc, char **argv, const char **operand) {
@@ -108,10 +116,33 @@ int options_given(const command_line *c, int argc, char **argv, const char *name
   return 0;
 }
 
+/* Whether `words`, apart by blanks, has it. */
+static int is_among(const char *words, const char *name) {
+  const size_t n = strlen(name);
+  for (const char *at = words; (at = strstr(at, name)) != NULL; at += n)
+    if ((at == words || at[-1] == ' ') && (at[n] == ' ' || !at[n])) return 1;
+  return 0;
+}
+
+const char *options_beyond(const command_line *c, int argc, char **argv, const char *allowed) {
+  for (const option *o = c->options; o->name; o++)
+    if (!is_among(allowed, o->name) && options_given(c, argc, argv, o->name)) return o->name;
+  return NULL;
+}
+
+int options_alone(const command_line *c, int argc, char **argv, const char *mode, const char *allowed) {
+  if (!options_given(c, argc, argv, mode)) return -1;
+  const char *other = options_beyond(c, argc, argv, allowed);
+  return other ? options_wrong(c, "--%s is not for --%s", other, mode) : -1;
+}
+
 int options_in_range(const option_range *row, size_t count, char *err, size_t n) {
   for (size_t i = 0; i < count; i++) {
     if (row[i].v >= row[i].least && row[i].v <= row[i].most) continue;
-    snprintf(err, n, "--%s %.10g: it must be %.10g to %.10g", row[i].name, row[i].v, row[i].least, row[i].most);
+    if (row[i].v < row[i].least)
+      snprintf(err, n, "--%s %.10g: it must be %.10g or more", row[i].name, row[i].v, row[i].least);
+    else
+      snprintf(err, n, "--%s %.10g: it must be at most %.10g", row[i].name, row[i].v, row[i].most);
     return 0;
   }
   return 1;

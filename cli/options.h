@@ -41,6 +41,14 @@ int options_parse(const command_line *c, int argc, char **argv, const char **ope
 /* Whether --name is among arguments that options_parse has taken. */
 int options_given(const command_line *c, int argc, char **argv, const char *name);
 
+/* The first option that is given and not among those, names apart by blanks; NULL: none is. */
+const char *options_beyond(const command_line *c, int argc, char **argv, const char *allowed);
+/* When --mode is given: 2 and a sentence about the first option beside it that it would leave aside; -1: none. */
+int options_alone(const command_line *c, int argc, char **argv, const char *mode, const char *allowed);
+
+/* An operand is missing: the usage line, on stderr; 2. */
+int options_usage(const command_line *c);
+
 /* Prints what is wrong with the arguments, and where help is; 2. */
 __attribute__((format(printf, 2, 3))) int options_wrong(const command_line *c, const char *format, ...);
 

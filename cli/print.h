@@ -1,9 +1,13 @@
 /* print.h -- output that several commands share: aligned tables, and a word before long work. */
 #ifndef CLI_PRINT_H
 #define CLI_PRINT_H
+#include <stdint.h>
 #include <stdio.h>
 
 enum { TABLE_COLUMNS = 12 };
+
+/* The end of a word that is counted. */
+static inline const char *plural(int64_t count) { return count == 1 ? "" : "s"; }
 
 /* table t = {.columns = 2}; table_row(&t, "op", "doc"); .. table_print(&t, "  "); table_free(&t); */
 typedef struct {

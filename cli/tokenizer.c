@@ -15,6 +15,7 @@
 #include "../util/json.h"
 #include "commands.h"
 #include "options.h"
+#include "print.h"
 
 enum { ERR = 400 };
 static const size_t text_most = SIZE_MAX / 4;
@@ -97,12 +98,13 @@ static int train(job *j, const char *const *paths, tokenizer_training *o, const 
   int ok = t && tokenizer_save(t, out, err, ERR);
   clear_line(j);
   if (ok) {
-    printf("%s: %d tokens from %" PRId64 " files, %.3g MB, %" PRId64 " different words\n", out, tokenizer_size(t),
-           j->files, (double)j->bytes / 1e6, tokenizer_trainer_words(j->trainer));
+    const int64_t words = tokenizer_trainer_words(j->trainer);
+    printf("%s: %d tokens from %" PRId64 " file%s, %.3g MB, %" PRId64 " different word%s\n", out, tokenizer_size(t),
+           j->files, plural(j->files), (double)j->bytes / 1e6, words, plural(words));
   }
   if (ok && tokenizer_size(t) < o->vocabulary) {
-    printf("the text has no more pairs that occur %" PRId64 " times: %d tokens were asked for\n",
-           o->least > 1 ? o->least : 1, o->vocabulary);
+    printf("the text has no more pairs that occur %" PRId64 " time%s: %d tokens were asked for\n", o->least,
+           plural(o->least), o->vocabulary);
   }
   tokenizer_free(t);
   return ok;
@@ -112,7 +114,9 @@ static int train(job *j, const char *const *paths, tokenizer_training *o, const 
 static int check_vocabulary(int64_t vocabulary, const char *end) {
   const int least = 256 + (*end != 0);
   if (vocabulary >= least && vocabulary <= TOKENIZER_MOST_IDS) return -1;
-  fprintf(stderr, "ambi tokenizer train: --vocab N is needed, from %d to %d\n", least, TOKENIZER_MOST_IDS);
+  char given[48] = "N is needed,";
+  if (vocabulary) snprintf(given, sizeof given, "%" PRId64 ": it must be", vocabulary);
+  fprintf(stderr, "ambi tokenizer train: --vocab %s from %d to %d\n", given, least, TOKENIZER_MOST_IDS);
   return 2;
 }
 
@@ -136,7 +140,7 @@ static int train_command(int argc, char **argv) {
   int rc = options_parse(&spec, argc, argv, paths);
   if (rc < 0 && !*paths) rc = (fail("train", "text is needed: files or folders; see `ambi tokenizer train --help`"), 2);
   if (rc < 0) rc = check_vocabulary(vocabulary, end);
-  if (rc < 0 && least < 1) rc = (fail("train", "--least: once is the least"), 2);
+  if (rc < 0 && least < 1) rc = options_wrong(&spec, "--least %" PRId64 ": it must be 1 or more", least);
   if (rc < 0) {
     char err[ERR] = "out of memory";
     job j = {.trainer = tokenizer_trainer_new(), .terminal = isatty(2)};
@@ -198,6 +202,7 @@ static int encode_command(int argc, char **argv) {
   int rc = options_parse(&spec, argc, argv, operand);
   if (rc >= 0) return rc;
   if (text && operand[1]) return options_wrong(&spec, "--text is instead of a FILE: not both");
+  if ((rc = options_alone(&spec, argc, argv, "count", "count text")) >= 0) return rc;
   tokenizer *t = open_named("encode", operand[0]);
   if (!t) return operand[0] ? 1 : 2;
   char err[ERR];
@@ -210,7 +215,8 @@ static int encode_command(int argc, char **argv) {
   } else if ((n = tokenizer_encode(t, text ? text : read, bytes, &ids)) < 0) {
     fail("encode", "out of memory, or the tokenizer's pattern takes forever on this text");
   } else if (count) {
-    printf("%" PRId64 " tokens, %zu bytes, %.2f bytes a token\n", n, bytes, n ? (double)bytes / (double)n : 0);
+    printf("%" PRId64 " token%s, %zu byte%s, %.2f bytes a token\n", n, plural(n), bytes, plural((int64_t)bytes),
+           n ? (double)bytes / (double)n : 0);
   } else {
     print_encoded(t, ids, n, around, tokens);
   }

@@ -75,16 +75,16 @@ static void show_plan(const training *t) {
   int64_t parameters = 0;
   ambi_device_get_info(t->m->dev, &device);
   for (int64_t i = 0; i < t->m->params.count; i++) parameters += t->m->params.param[i].count;
-  printf("%s, %.2fM parameters, %s on %s/%s; %lld files, %.2fM tokens to learn, %.2fM to validate; into %s\n",
+  printf("%s, %.2fM parameters, %s on %s/%s; %lld file%s, %.2fM tokens to learn, %.2fM to validate; into %s\n",
          config_model_name(&t->m->config), 1e-6 * (double)parameters, ambi_dtype_name(t->m->dtype), device.name,
-         device.isa, (long long)t->data->files, 1e-6 * (double)dataset_tokens(t->data, 0),
+         device.isa, (long long)t->data->files, plural(t->data->files), 1e-6 * (double)dataset_tokens(t->data, 0),
          1e-6 * (double)dataset_tokens(t->data, 1), t->folder);
   fflush(stdout);
 }
 
 static int finish(const training *t, const training_result *r, char *err, size_t n) {
-  printf("%lld steps in %.0f s, %.0f tokens/s, %.2f GiB on the device; loss %.4f", (long long)r->steps, r->seconds,
-         r->tokens_per_s, (double)r->device_bytes / 0x1p30, r->loss);
+  printf("%lld step%s in %.0f s, %.0f tokens/s, %.2f GiB on the device; loss %.4f", (long long)r->steps,
+         plural(r->steps), r->seconds, r->tokens_per_s, (double)r->device_bytes / 0x1p30, r->loss);
   if (isfinite(r->bits_per_byte)) printf(", validation %.3f bits per byte", r->bits_per_byte);
   printf("\n");
   if (!report_write(t->folder, err, n)) return 0;
@@ -202,7 +202,7 @@ static int carry_out(train_arguments *a) {
   int ok = recall(a, &saved, from, err, sizeof err) && train_in_order(a, err, sizeof err);
   const int64_t done = ok && *from ? training_steps_done(from) : 0;
   if (ok && done >= a->o.steps) {
-    printf("%s has its %lld steps already; `--steps N` with more goes on\n", a->resume, (long long)done);
+    printf("%s has its %lld step%s already; `--steps N` with more goes on\n", a->resume, (long long)done, plural(done));
   } else if (ok) {
     ok = train_folder_claim(&folder, a, err, sizeof err) && train(a, &saved, from, folder.path, err, sizeof err);
     train_folder_leave(&folder);

@@ -123,8 +123,7 @@ int train_in_order(const train_arguments *a, char *err, size_t n) {
                                {"sample-tokens", (double)o->sample_tokens, 1, 1 << 20},
                                {"save-every", (double)o->save_every, 0, 1e12}};
   if (!sizes_in_order(a, err, n) || !options_in_range(rows, sizeof rows / sizeof *rows, err, n)) return 0;
-  if (model_dtype(a->dtype) == AMBI_NONE) return snprintf(err, n, "--dtype: there are f32, bf16, f16 and f64"), 0;
-  return 1;
+  return model_options_known(a->device, a->dtype, err, n);
 }
 
 /* ---- options ---- */
@@ -214,15 +213,9 @@ static const option options[] = {
 
 /* What a run was begun with stays; an option that would change it is refused rather than left aside. */
 static int may_resume(const command_line *spec, int argc, char **argv) {
-  static const char *const free_to_change[] = {"steps",   "device", "threads", "tokenizer", "prompt",
-                                               "profile", "quiet",  "resume",  "other-text"};
-  for (const option *o = options; o->name; o++) {
-    int free = !options_given(spec, argc, argv, o->name);
-    for (size_t i = 0; i < sizeof free_to_change / sizeof *free_to_change; i++)
-      free |= strcmp(o->name, free_to_change[i]) == 0;
-    if (!free) return options_wrong(spec, "--%s: a run goes on with what it was begun with", o->name);
-  }
-  return -1;
+  static const char free_to_change[] = "steps device threads tokenizer prompt profile quiet resume other-text";
+  const char *fixed = options_beyond(spec, argc, argv, free_to_change);
+  return fixed ? options_wrong(spec, "--%s: a run goes on with what it was begun with", fixed) : -1;
 }
 
 /* The words of the command line, those with blanks in quotes. */
@@ -241,7 +234,7 @@ int train_parse(train_arguments *a, int argc, char **argv) {
       "ambi train",
       "[FILES or FOLDERS]",
       "Trains a language model on text: files, or whole folders of them. Without any it learns the\n"
-      "sources and documents of ambi itself, which takes three to five minutes on two cores.\n"
+      "sources and documents of ambi itself, which takes about three minutes on two cores.\n"
       "Ctrl-C, SIGTERM and a closed terminal end the step, save, and stop; Ctrl-C again stops at once.\n"
       "Exit status 0: done or stopped; 2: it could not go on.",
       options,
@@ -250,7 +243,9 @@ int train_parse(train_arguments *a, int argc, char **argv) {
   int rc = options_parse(&spec, argc, argv, given.file);
   for (int i = 0; rc < 0 && given.file[i]; i++)
     if (strcmp(given.file[i], "-") == 0)
-      rc = options_wrong(&spec, "-: --resume could not read standard input again; write it into a file first");
+      rc = options_wrong(&spec,
+                         "-: standard input is not read, as --resume could not read it again: write it into a "
+                         "file first");
   if (rc < 0 && given.other_text && !given.resume) rc = options_wrong(&spec, "--other-text is for --resume");
   if (rc < 0 && given.resume) rc = may_resume(&spec, argc, argv);
   if (rc >= 0) return rc;

@@ -1,0 +1,26 @@
+/* device.c -- see device.h. */
+#include "device.h"
+
+#include <ambi/ambi.h>
+#include <stdio.h>
+#include <string.h>
+
+static int is_cuda(const char *name) { return strncmp(name, "cuda", 4) == 0 && (!name[4] || name[4] == ':'); }
+
+static int cuda_can_be(const char *name, const char *isa, char *err, size_t n) {
+  const size_t digits = name[4] ? strspn(name + 5, "0123456789") : 0;
+  if (name[4] && (!digits || name[5 + digits]))
+    return snprintf(err, n, "no device is called %s; on cuda there are cuda:0, cuda:1, ..", name), 0;
+  if (isa && strcmp(isa, "special") != 0 && strcmp(isa, "general") != 0)
+    return snprintf(err, n, "--isa %s: on cuda there are special and general", isa), 0;
+  return 1;
+}
+
+int device_can_be(const char *name, const char *isa, char *err, size_t n) {
+  ambi_device *dev;
+  if (is_cuda(name)) return cuda_can_be(name, isa, err, n);
+  const ambi_status s = ambi_device_open(name, &(ambi_device_options){.max_isa = isa, .threads = 1}, &dev);
+  if (s == AMBI_OK) return ambi_device_close(dev), 1;
+  snprintf(err, n, "%s%s", isa && s == AMBI_INVALID ? "--isa: " : "", ambi_error());
+  return 0;
+}
