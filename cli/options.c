@@ -140,9 +140,9 @@ int options_in_range(const option_range *row, size_t count, char *err, size_t n)
   for (size_t i = 0; i < count; i++) {
     if (row[i].v >= row[i].least && row[i].v <= row[i].most) continue;
     if (row[i].v < row[i].least)
-      snprintf(err, n, "--%s %.10g: it must be %.10g or more", row[i].name, row[i].v, row[i].least);
+      snprintf(err, n, "--%s %.15g: it must be %.15g or more", row[i].name, row[i].v, row[i].least);
     else
-      snprintf(err, n, "--%s %.10g: it must be at most %.10g", row[i].name, row[i].v, row[i].most);
+      snprintf(err, n, "--%s %.15g: it must be at most %.15g", row[i].name, row[i].v, row[i].most);
     return 0;
   }
   return 1;

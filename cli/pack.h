@@ -45,6 +45,8 @@ typedef struct {
     "insecure-accept-unsigned-packs-for-development", OPT_FLAG, &(t).insecure, NULL, "do not check the signature" \
   }
 
+/* options_parse for commands that open packs: every operand is needed, and a key to trust. */
+int trust_parse(const command_line *c, int argc, char **argv, const char **operand, const trust_options *t);
 /* A host for these options, NULL after printing why not. With t->verbose each check is printed. */
 ambi_pack_host *trust_host(trust_options *t);
 int trouble(const char *what); /* prints ambi_error(); 1 */

@@ -366,14 +366,12 @@ int pack_bench(int argc, char **argv) {
       opts,
       NULL,
       1};
-  int rc = options_parse(&spec, argc, argv, &b.folder);
+  int rc = trust_parse(&spec, argc, argv, &b.folder, &b.trust);
   if (rc >= 0) return rc;
-  if (!b.folder) return options_help(&spec), 2;
   char err[200];
-  const option_range rows[] = {{"seconds", b.seconds, 0, 1e6}, {"rows", (double)b.rows, 0, 1 << 20}};
-  if (!options_in_range(rows, 2, err, sizeof err)) return fprintf(stderr, "ambi pack: %s\n", err), 2;
-  if (b.kernel && !pack_def_named(b.kernel)) return fprintf(stderr, "ambi pack: there is no kernel %s\n", b.kernel), 2;
-  if (b.rows < 0 || b.rows > 8192) return fprintf(stderr, "ambi pack: --rows: 1 to 8192\n"), 2;
+  const option_range rows[] = {{"seconds", b.seconds, 0, 3600}, {"rows", (double)b.rows, 0, 8192}};
+  if (!options_in_range(rows, 2, err, sizeof err)) return options_wrong(&spec, "%s", err);
+  if (b.kernel && !pack_def_named(b.kernel)) return options_wrong(&spec, "there is no kernel %s", b.kernel);
   ambi_device_options o = {.threads = 1, .max_isa = "avx2"};
   if (!(b.host = trust_host(&b.trust))) return 1;
   rc = ambi_pack_open(b.host, b.folder, &b.pack) != AMBI_OK || ambi_device_open("cpu", &o, &b.native) != AMBI_OK ||

@@ -9,6 +9,7 @@
 #include "../util/json.h"
 #include "pack.h"
 #include "pack_kernels.h"
+#include "print.h"
 
 typedef struct {
   const char *modules, *out, *name, *version, *description, *author, *email, *key, *only;
@@ -208,8 +209,9 @@ static int check_options(const command_line *spec, const builder *b) {
   if (!is_version(b->version))
     return options_wrong(spec, "--version: expected one such as 1.2.3, got '%s'", b->version);
   if (!is_word(b->name)) return options_wrong(spec, "--name: letters, digits, '_', '-' and '.', got '%s'", b->name);
-  if (b->pages < 1 || b->pages > 65536) return options_wrong(spec, "--pages: expected 1 to 65536");
-  if (b->ticks < 1 || b->ticks > 3600000) return options_wrong(spec, "--ticks: expected 1 to 3600000");
+  char err[200];
+  const option_range rows[] = {{"pages", (double)b->pages, 1, 65536}, {"ticks", (double)b->ticks, 1, 3600000}};
+  if (!options_in_range(rows, 2, err, sizeof err)) return options_wrong(spec, "%s", err);
   return all_known(spec, b->only) ? 0 : 2;
 }
 
@@ -239,7 +241,7 @@ int pack_build(int argc, char **argv) {
   char hex[65] = "nobody";
   int rc = options_parse(&spec, argc, argv, operands);
   if (rc >= 0) return rc;
-  if (!operands[1]) return options_help(&spec), 2;
+  if (!operands[1]) return options_usage(&spec);
   if ((rc = check_options(&spec, &b))) return rc;
   b.modules = operands[0], b.out = operands[1];
   if (b.key && !secret_read(b.key, secret)) return 1;
@@ -247,6 +249,7 @@ int pack_build(int argc, char **argv) {
   rc = build(&b, b.key ? secret : NULL, hex);
   memset(secret, 0, sizeof secret);
   ambi_device_close(b.ref);
-  if (!rc) printf("%s %s: %d kernels in %s, signed by %s\n", b.name, b.version, b.kernels, b.out, hex);
+  if (!rc)
+    printf("%s %s: %d kernel%s in %s, signed by %s\n", b.name, b.version, b.kernels, plural(b.kernels), b.out, hex);
   return rc;
 }

@@ -74,6 +74,12 @@ static int write_secret(const char *path, const char *hex) {
   return 0;
 }
 
+/* Not even a public key alone, which others may trust, is written over. */
+static int is_free(const char *path) {
+  if (access(path, F_OK) != 0) return 1;
+  return fprintf(stderr, "ambi pack: %s is there already, and is not written over: give another name\n", path), 0;
+}
+
 int pack_keygen(int argc, char **argv) {
   const option none[] = {{0}};
   const command_line spec = {"ambi pack keygen",
@@ -86,11 +92,12 @@ int pack_keygen(int argc, char **argv) {
   const char *file = NULL;
   int rc = options_parse(&spec, argc, argv, &file);
   if (rc >= 0) return rc;
-  if (!file) return options_help(&spec), 2;
+  if (!file) return options_usage(&spec);
   uint8_t secret[32], key[32];
   char hex[66], path[4096], err[300];
   if ((size_t)snprintf(path, sizeof path, "%s.pub", file) >= sizeof path)
     return fprintf(stderr, "ambi pack: the path is too long\n"), 1;
+  if (!is_free(file) || !is_free(path)) return 1;
   if (ambi_pack_make_key(secret) != AMBI_OK || ambi_pack_public_key(secret, key) != AMBI_OK) return trouble("keygen");
   key_text(secret, hex);
   int good = write_secret(file, hex);
@@ -134,7 +141,7 @@ int pack_sign(int argc, char **argv) {
   char hex[65];
   int rc = options_parse(&spec, argc, argv, &folder);
   if (rc >= 0) return rc;
-  if (!folder || !key) return options_help(&spec), 2;
+  if (!folder || !key) return options_usage(&spec);
   int good = secret_read(key, secret) && sign_folder(folder, secret, hex);
   memset(secret, 0, sizeof secret);
   if (good) printf("%s: signed by %s\n", folder, hex);
@@ -198,13 +205,21 @@ static ambi_pack_host *create_host(ambi_pack_options *o, trust_options *t) {
   return host;
 }
 
+int trust_parse(const command_line *c, int argc, char **argv, const char **operand, const trust_options *t) {
+  char err[200];
+  int rc = options_parse(c, argc, argv, operand);
+  if (rc >= 0) return rc;
+  if (!operand[c->max_operands - 1]) return options_usage(c);
+  if (!t->insecure && !(t->trust && *t->trust))
+    return options_wrong(c, "whom to trust? --trust KEY names the signer's public key");
+  const option_range rows[] = {{"most-ticks", (double)t->most_ticks, 0, UINT32_MAX},
+                               {"most-pages", (double)t->most_pages, 0, UINT32_MAX}};
+  return options_in_range(rows, 2, err, sizeof err) ? -1 : options_wrong(c, "%s", err);
+}
+
 ambi_pack_host *trust_host(trust_options *t) {
   int trusted = read_keys(t->trust, "trust", t->keys), revoked = read_keys(t->revoked, "revoke", t->bad);
   if (trusted < 0 || revoked < 0) return NULL;
-  if (trusted == 0 && !t->insecure)
-    return fprintf(stderr, "ambi pack: whom to trust? --trust KEY names the signer's public key\n"), NULL;
-  if (t->most_ticks < 0 || t->most_ticks > UINT32_MAX || t->most_pages < 0 || t->most_pages > UINT32_MAX)
-    return fprintf(stderr, "ambi pack: --most-ticks, --most-pages: expected whole numbers of 32 bits\n"), NULL;
   ambi_pack_options o = {.trusted = (const uint8_t(*)[32])t->keys,
                          .trusted_count = (size_t)trusted,
                          .revoked = (const uint8_t(*)[32])t->bad,
@@ -251,9 +266,8 @@ int pack_verify(int argc, char **argv) {
                              opts,
                              NULL,
                              1};
-  int rc = options_parse(&spec, argc, argv, &folder);
+  int rc = trust_parse(&spec, argc, argv, &folder, &t);
   if (rc >= 0) return rc;
-  if (!folder) return options_help(&spec), 2;
   ambi_pack_host *host = trust_host(&t);
   ambi_pack *pack = NULL;
   if (!host) return 1;
@@ -270,9 +284,8 @@ int pack_info(int argc, char **argv) {
   const option opts[] = {TRUST_OPTIONS(t), {0}};
   const command_line spec = {
       "ambi pack info", "FOLDER --trust KEY", "Lists the kernels of a verified pack.", opts, NULL, 1};
-  int rc = options_parse(&spec, argc, argv, &folder);
+  int rc = trust_parse(&spec, argc, argv, &folder, &t);
   if (rc >= 0) return rc;
-  if (!folder) return options_help(&spec), 2;
   ambi_pack_host *host = trust_host(&t);
   ambi_pack *pack = NULL;
   ambi_pack_info p;

@@ -292,8 +292,9 @@ static int check_options(const command_line *spec, const runner *r) {
   if (strcmp(r->pass, "forward") != 0 && strcmp(r->pass, "backward") != 0)
     return options_wrong(spec, "--pass: expected forward or backward, got '%s'", r->pass);
   if (!r->file[AMBI_PACK_A]) return options_wrong(spec, "--a names the input");
-  if (r->scratch < 0 || r->scratch > UINT32_MAX / 4)
-    return options_wrong(spec, "--scratch: expected 0 to %u numbers", UINT32_MAX / 4);
+  char err[200];
+  if (!options_in_range(&(option_range){"scratch", (double)r->scratch, 0, UINT32_MAX / 4}, 1, err, sizeof err))
+    return options_wrong(spec, "%s", err);
   if (r->file[AMBI_PACK_SCRATCH] && !r->scratch)
     return options_wrong(spec, "--scratch-out: there is none without --scratch N");
   return 0;
@@ -319,9 +320,8 @@ int pack_run(int argc, char **argv) {
                              NULL,
                              2};
   const char *operands[2] = {NULL, NULL};
-  int rc = options_parse(&spec, argc, argv, operands);
+  int rc = trust_parse(&spec, argc, argv, operands, &t);
   if (rc >= 0) return rc;
-  if (!operands[1]) return options_help(&spec), 2;
   if ((rc = check_options(&spec, &r))) return rc;
   r.folder = operands[0], r.id = operands[1];
   r.call.pass = strcmp(r.pass, "backward") == 0 ? AMBI_BACKWARD : AMBI_FORWARD;

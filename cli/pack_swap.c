@@ -108,14 +108,13 @@ int pack_swap(int argc, char **argv) {
       2};
   const char *operands[2] = {NULL, NULL};
   ambi_device *ref = NULL;
-  int rc = options_parse(&spec, argc, argv, operands);
+  int rc = trust_parse(&spec, argc, argv, operands, &s.trust);
   if (rc >= 0) return rc;
+  char err[200];
+  const option_range rows[] = {{"times", (double)s.times, 1, 1e12}, {"threads", (double)s.threads, 0, MOST_THREADS}};
   const pack_def *d = pack_def_named(s.id);
-  if (!operands[1]) return options_help(&spec), 2;
   if (!d) return options_wrong(&spec, "there is no kernel %s", s.id);
-  if (s.times < 1) return options_wrong(&spec, "--times: expected 1 or more");
-  if (s.threads < 0 || s.threads > MOST_THREADS)
-    return options_wrong(&spec, "--threads: expected 0 to %d", (int)MOST_THREADS);
+  if (!options_in_range(rows, 2, err, sizeof err)) return options_wrong(&spec, "%s", err);
   s.old = operands[0], s.new = operands[1];
   if (!(s.host = trust_host(&s.trust))) return 1;
   rc = ambi_device_open("ref", NULL, &ref) != AMBI_OK ? trouble("ref") : 0;

@@ -25,8 +25,8 @@ ambi_status library_load(const library_request *r, void **handle) {
   *handle = open_any(r, &tried);
   if (!*handle) {
     const char *why = dlerror();
-    return fail(AMBI_UNSUPPORTED, "kernel packs need %s, which was not found (%s names its shared library): %.200s",
-                r->title, r->variable, why ? why : tried);
+    return fail(AMBI_UNSUPPORTED, "kernel packs need %s, which was not found (%s names its shared library; %s): %.200s",
+                r->title, r->variable, r->how, why ? why : tried);
   }
   for (size_t i = 0; i < r->count; i++) {
     *r->targets[i] = dlsym(*handle, r->symbols[i]);

@@ -5,6 +5,7 @@
 
 typedef struct {
   const char *title, *variable; /* "Wasmtime"; the environment variable that names the file */
+  const char *how;              /* to get it                                                */
   const char *const *names;     /* otherwise these, ends in NULL                            */
   const char *const *symbols;
   void **const *targets; /* where the address of each symbol goes                           */

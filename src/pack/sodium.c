@@ -19,7 +19,8 @@ ambi_status sodium_load(sodium_api *s) {
       SODIUM_FUNCTIONS(X)
 #undef X
           (void **)(void *)&s->randombytes_buf};
-  library_request r = {"libsodium", "AMBI_SODIUM", names, symbols, targets, sizeof symbols / sizeof *symbols};
+  library_request r = {"libsodium", "AMBI_SODIUM", "Debian has it as libsodium23",  names,
+                       symbols,     targets,       sizeof symbols / sizeof *symbols};
   TRY(library_load(&r, &s->library));
   if (s->sodium_init() >= 0) return AMBI_OK;
   return fail(AMBI_UNSUPPORTED, "libsodium cannot be initialised");

@@ -18,7 +18,13 @@ ambi_status wasmtime_load(wasmtime_api *w) {
       WASMTIME_FUNCTIONS(X)
 #undef X
   };
-  library_request r = {"Wasmtime", "AMBI_WASMTIME", names, symbols, targets, sizeof symbols / sizeof *symbols};
+  library_request r = {"Wasmtime",
+                       "AMBI_WASMTIME",
+                       "`pip install wasmtime` brings it, see docs/packs.md",
+                       names,
+                       symbols,
+                       targets,
+                       sizeof symbols / sizeof *symbols};
   return library_load(&r, &w->library);
 }
 
