@@ -26,7 +26,8 @@ int train_config(const train_arguments *a, const tokenizer *t, model_config *c, 
 typedef struct {
   char path[TRAIN_PATH];
   int lock; /* held as long as it is open: of two processes that train in one folder the second is refused */
-  int made; /* by this process */
+  int made; /* by this process, beyond the first `there` bytes of the path */
+  size_t there;
 } train_folder;
 
 /* The run's folder, there and locked: --resume's, --out, which must hold no run, or the first run-N there is not yet.

@@ -40,13 +40,24 @@ static int make_next(train_folder *f) {
   return 0;
 }
 
-static int make_named(train_folder *f, const char *out, char *err, size_t n) {
+/* How much of the path is there already. */
+static size_t part_there(const char *path) {
+  char part[TRAIN_PATH], *slash;
   struct stat st;
+  snprintf(part, sizeof part, "%s", path);
+  while (stat(part, &st) != 0) {
+    if (!(slash = strrchr(part, '/'))) return 0;
+    *slash = 0;
+  }
+  return strlen(part);
+}
+
+static int make_named(train_folder *f, const char *out, char *err, size_t n) {
   if (!*out) return snprintf(err, n, "--out: a folder's name is needed"), 0;
   if (snprintf(f->path, sizeof f->path, "%s", out) >= TRAIN_PATH - 64) return snprintf(err, n, "--out is too long"), 0;
-  const int was_there = stat(out, &st) == 0;
+  f->there = part_there(out);
   if (!folder_make(out, err, n)) return 0;
-  f->made = !was_there;
+  f->made = f->there < strlen(out);
   return 1;
 }
 
@@ -72,7 +83,10 @@ int train_folder_claim(train_folder *f, const train_arguments *a, char *err, siz
 }
 
 void train_folder_leave(train_folder *f) {
-  if (f->made) rmdir(f->path); /* which only takes empty ones */
+  while (f->made && strlen(f->path) > f->there && rmdir(f->path) == 0) { /* which only takes empty ones */
+    char *slash = strrchr(f->path, '/');
+    *(slash ? slash : f->path) = 0;
+  }
   if (f->lock >= 0) close(f->lock);
   *f = (train_folder){.lock = -1};
 }

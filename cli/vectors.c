@@ -12,6 +12,7 @@
  *  - tiny is half the spacing of the dtype's denormals. */
 #include "vectors.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -203,12 +204,13 @@ static void check_entry(vectors_job *j, const json_value *json, const char *only
   }
 }
 
-/* The whole file as text; NULL when it cannot be read. */
+/* The whole file as text; NULL and errno when it cannot be read. */
 static char *read_text(const char *path, size_t *size) {
   FILE *f = fopen(path, "rb");
   char *text = f ? malloc(JSON_MAX_BYTES / 8) : NULL;
   if (text) *size = fread(text, 1, JSON_MAX_BYTES / 8, f);
   if (text && (ferror(f) || !feof(f))) {
+    if (!ferror(f)) errno = EFBIG;
     free(text);
     text = NULL;
   }
@@ -228,11 +230,12 @@ static void close_files(vectors_files *f) {
 
 /* Both files of the folder; 1, or 0 and err when one cannot be read. */
 static int open_files(vectors_files *f, const char *dir, char *err, size_t n) {
-  char path[1000], why[300] = "cannot be read";
+  char path[1000], why[300];
   size_t size = 0;
   *f = (vectors_files){0};
   snprintf(path, sizeof path, "%s/ops.json", dir);
   char *text = read_text(path, &size);
+  if (!text) snprintf(why, sizeof why, "%s", strerror(errno));
   f->cases = text ? json_parse(text, size, why, sizeof why) : NULL;
   free(text);
   if (!f->cases || json_root(f->cases)->type != JSON_ARRAY) {

@@ -1,7 +1,9 @@
 /* open.c -- see open.h. */
 #include "open.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "training.h"
@@ -19,6 +21,7 @@ static int find_folder(opened *o, const char *folder, char *err, size_t n) {
   if (snprintf(o->folder, sizeof o->folder, "%s", folder) >= PATH) return snprintf(err, n, "the name is too long"), 0;
   if (is_there(folder, "model.safetensors")) return 1;
   if (is_there(folder, "log.jsonl")) return training_newest(folder, o->folder, sizeof o->folder, err, n);
+  if (access(folder, F_OK) != 0) return snprintf(err, n, "%s: %s", folder, strerror(errno)), 0;
   return snprintf(err, n, "%s: neither a model (config.json, model.safetensors) nor a run of `ambi train`", folder), 0;
 }
 

@@ -188,7 +188,9 @@ int training_is_checkpoint(const char *folder) {
 
 int training_newest(const char *folder, char *path, size_t size, char *err, size_t n) {
   int64_t v = training_before(folder, INT64_MAX);
-  if (v < 0) return snprintf(err, n, "%s: there is no checkpoint in it", folder), 0;
+  if (v < 0)
+    return snprintf(err, n, "%s: %s", folder, access(folder, F_OK) ? strerror(errno) : "there is no checkpoint in it"),
+           0;
   snprintf(path, size, "%s/checkpoint-%lld", folder, (long long)v);
   return 1;
 }

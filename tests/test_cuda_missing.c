@@ -38,7 +38,7 @@ int __wrap_glob(const char *pattern, int flags, int (*failed)(const char *, int)
 }
 
 /* ---- folders: named for what they have ---- */
-typedef enum { NOTHING, DRIVER_ONLY, NO_BLAS, NO_COMPILER, ALL, BROKEN, ODD_NAME, FOLDERS } folder;
+typedef enum { NOTHING, DRIVER_ONLY, NO_BLAS, NO_COMPILER, ALL, BROKEN, ODD_NAME, NO_DRIVER, NOWHERE, FOLDERS } folder;
 static const struct {
   const char *name;
   bool driver, compiler, blas;
@@ -48,7 +48,9 @@ static const struct {
                       [NO_COMPILER] = {"no-compiler", true, false, true},
                       [ALL] = {"all", true, true, true},
                       [BROKEN] = {"broken", true, false, false},
-                      [ODD_NAME] = {"o[d]d * name?", true, true, true}};
+                      [ODD_NAME] = {"o[d]d * name?", true, true, true},
+                      [NO_DRIVER] = {"no-driver", false, true, true},
+                      [NOWHERE] = {"nowhere", false, false, false}}; /* which is not made */
 
 static bool add_library_as(const char *to, const char *name, const char *as) {
   char from[400], path[200];
@@ -61,7 +63,7 @@ static bool add_library(const char *to, const char *name) { return add_library_a
 static bool make_folders(void) {
   char path[120], broken[140];
   bool ok = mkdtemp(root) != NULL;
-  for (int i = 0; i < FOLDERS && ok; i++) {
+  for (int i = 0; i < NOWHERE && ok; i++) {
     snprintf(path, sizeof path, "%s/%s", root, folders[i].name);
     ok = mkdir(path, 0700) == 0 && (!folders[i].driver || add_library(path, "libcuda.so.1")) &&
          (!folders[i].compiler || add_library(path, "libnvrtc.so")) &&
@@ -116,6 +118,9 @@ static void test_sentences(void) {
   ambi_device *dev;
   CHECK_STATUS(open_with(NOTHING, "", &dev), AMBI_NO_DEVICE,
                "no NVIDIA driver (libcuda.so.1); install the driver of the GPU", NVRTC_MISSING, BLAS_MISSING);
+  CHECK_STATUS(open_with(NO_DRIVER, "", &dev), AMBI_NO_DEVICE, "(libcuda.so.1)", "NVRTC: found, ", "cuBLASLt: found, ");
+  CHECK_STATUS(open_with(NOWHERE, "", &dev), AMBI_NO_DEVICE, "AMBI_CUDA_LIBRARIES names",
+               "nowhere, which is no folder");
   CHECK(hidden > 0, "a machine's own libraries are looked for through dlopen and glob");
   CHECK_FEATURES(DRIVER_ONLY, NVRTC_MISSING, BLAS_MISSING);
   CHECK_FEATURES(NO_COMPILER, NVRTC_MISSING, "libcublasLt.so");

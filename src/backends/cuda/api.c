@@ -6,6 +6,7 @@
 #include <glob.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "core/environment.h"
 
@@ -141,19 +142,31 @@ static void *symbol(cuda_api *api, cuda_lib lib, const char *name) {
 #define DRIVER(name, parameters)   LOAD(LIB_DRIVER, name)
 #define COMPILER(name, parameters) LOAD(LIB_COMPILER, name)
 #define BLAS(name, parameters)     LOAD(LIB_BLAS, name)
-static void load_symbols(cuda_api *api){
+static void load_symbols(cuda_api *api) {
 #include "backends/cuda/api.def"
-    LOAD(LIB_BLAS, cublasLtGetVersion)}
+  LOAD(LIB_BLAS, cublasLtGetVersion)
+}
 #undef DRIVER
 #undef COMPILER
 #undef BLAS
 
+/* Whoever names a folder that is not there would not know that another one's libraries were taken. */
+static ambi_status check_named(void) {
+  const char *named = environment("AMBI_CUDA_LIBRARIES");
+  struct stat st;
+  if (!named || !*named || (stat(named, &st) == 0 && S_ISDIR(st.st_mode))) return AMBI_OK;
+  return fail(AMBI_NO_DEVICE, "cuda: AMBI_CUDA_LIBRARIES names %.200s, which is no folder", named);
+}
+
 ambi_status api_load(cuda_api *api) {
   memset(api, 0, sizeof *api);
+  TRY(check_named());
   for (int lib = 0; lib < CUDA_LIBS; lib++) open_library(api, (cuda_lib)lib, driver_major(api));
   load_symbols(api);
   if (api->handle[LIB_DRIVER]) return AMBI_OK;
-  return fail(AMBI_NO_DEVICE, "cuda: %s. NVRTC: %s. cuBLASLt: %s", api->found[LIB_DRIVER], api->found[LIB_COMPILER],
+  const char *const seen[] = {"", "found, "};
+  return fail(AMBI_NO_DEVICE, "cuda: %s. NVRTC: %s%s. cuBLASLt: %s%s", api->found[LIB_DRIVER],
+              seen[api->handle[LIB_COMPILER] != NULL], api->found[LIB_COMPILER], seen[api->handle[LIB_BLAS] != NULL],
               api->found[LIB_BLAS]);
 }
 
