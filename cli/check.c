@@ -223,8 +223,10 @@ static int check_arguments(const checker *ck) {
     fprintf(stderr, "ambi check: --dtype %s: one of f32, f16, bf16, f64, mixed, any\n", ck->dtype);
     return 2;
   }
-  if (ck->dtype && (ck->quick || ck->exhaustive)) {
-    fprintf(stderr, "ambi check: --dtype has neither other dtypes (--quick) nor whole ranges (--exhaustive)\n");
+  if (ck->dtype && ck->quick)
+    return fprintf(stderr, "ambi check: --dtype is one dtype, --quick are two: not both\n"), 2;
+  if (ck->exhaustive && (ck->dtype || ck->text || ck->random || ck->elements)) {
+    fprintf(stderr, "ambi check: --exhaustive is of whole ranges: not with --dtype, --case, --random or --elements\n");
     return 2;
   }
   const option_range rows[] = {{"elements", (double)ck->elements, 0, 0x1p56},

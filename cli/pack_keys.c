@@ -10,6 +10,7 @@
 
 #include "../util/files.h"
 #include "pack.h"
+#include "print.h"
 
 void put_plain(FILE *to, const char *text) {
   for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
@@ -246,7 +247,8 @@ static int test_kernels(ambi_pack *pack, const trust_options *t) {
     int before = t->refused; /* that its fallback can be used makes a kernel no better */
     int good = ambi_pack_kernel_open(pack, k.id, &kernel) == AMBI_OK && t->refused == before;
     if (good)
-      printf("ok    self-test       %s: no imports, %d tests give what the manifest says\n", k.id, k.self_tests);
+      printf("ok    self-test       %s: no imports, and what the manifest says in %d test%s\n", k.id, k.self_tests,
+             plural(k.self_tests));
     else
       rc = REFUSED;
     ambi_pack_kernel_close(kernel);
@@ -298,8 +300,8 @@ int pack_info(int argc, char **argv) {
     printf("\n");
   }
   for (int32_t i = 0; !rc && ambi_pack_get_kernel_info(pack, i, &k) == AMBI_OK; i++) {
-    printf("  %-15s %6llu bytes  %5u pages  %6u ms  %d tests  ", k.id, (unsigned long long)k.bytes, k.max_memory_pages,
-           k.max_epoch_ticks, k.self_tests);
+    printf("  %-15s %6llu bytes  %5u pages  %6u ms  %d test%s  ", k.id, (unsigned long long)k.bytes, k.max_memory_pages,
+           k.max_epoch_ticks, k.self_tests, plural(k.self_tests));
     put_plain(stdout, k.name);
     printf("\n");
   }

@@ -27,7 +27,8 @@ int print_source(const char *text, const char *dtype_name, const char *texts) {
   ambi_device *dev;
   char err[400];
   const ambi_dtype dtype = case_find_dtype(dtype_name ? dtype_name : "f32");
-  if (!dtype) return fprintf(stderr, "ambi info: there is no dtype '%s'\n", dtype_name), 2;
+  if (!dtype)
+    return fprintf(stderr, "ambi info: there is no dtype '%s'; there are f32, bf16, f16, f64\n", dtype_name), 2;
   if (case_parse(text, dtype, &op, err, sizeof err)) return fprintf(stderr, "ambi info: %s\n", err), 2;
   if (ambi_device_open("cuda", &(ambi_device_options){.max_isa = texts, .notify = notify_once}, &dev) != AMBI_OK)
     return fprintf(stderr, "ambi info: %s\n", ambi_error()), 1;

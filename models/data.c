@@ -62,8 +62,8 @@ int dataset_split(dataset *d, const tokenizer *t, double val, int64_t length, ch
   const int64_t needed = 4 * (length + 1);
   if (d->count < needed)
     return snprintf(err, n,
-                    "the text has %lld tokens; rows of %lld need at least %lld: give more text, or a smaller --seq",
-                    (long long)d->count, (long long)length, (long long)needed),
+                    "the text has %lld token%s; rows of %lld need at least %lld: give more text, or a smaller --seq",
+                    (long long)d->count, d->count == 1 ? "" : "s", (long long)length, (long long)needed),
            0;
   d->ids = tokenizer_size(t);
   d->length = calloc((size_t)d->ids, sizeof *d->length);
