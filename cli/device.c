@@ -20,7 +20,8 @@ int device_can_be(const char *name, const char *isa, char *err, size_t n) {
   ambi_device *dev;
   if (is_cuda(name)) return cuda_can_be(name, isa, err, n);
   const ambi_status s = ambi_device_open(name, &(ambi_device_options){.max_isa = isa, .threads = 1}, &dev);
-  if (s == AMBI_OK) return ambi_device_close(dev), 1;
+  if (s == AMBI_OK) ambi_device_close(dev);
+  if (s != AMBI_INVALID && s != AMBI_NO_DEVICE) return 1; /* what else is wrong is said where it is opened */
   snprintf(err, n, "%s%s", isa && s == AMBI_INVALID ? "--isa: " : "", ambi_error());
   return 0;
 }
