@@ -91,7 +91,7 @@ static int finish(const training *t, const training_result *r, char *err, size_t
   char newest[PATH], why[PATH];
   if (!training_newest(t->folder, newest, sizeof newest, why, sizeof why))
     return printf("look at %s/report.html; --save-every 0: no model was saved\n", t->folder), 1;
-  printf("look at %s/report.html; `ambi generate %s` writes%s\n", t->folder, t->folder,
+  printf("look at %s/report.html; `ambi generate %s` generates text%s\n", t->folder, t->folder,
          r->stopped ? "; `ambi train --resume` with this folder goes on" : "");
   return 1;
 }
