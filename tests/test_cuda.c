@@ -3,6 +3,7 @@
  * Kernels run for real, on stand-ins for the driver and NVRTC (fakecuda/); FAKECUDA_* make them fail: see
  * fakecuda/fake.h. What the kernels compute is checked by `ambi check cuda` on the same stand-ins. */
 #include <dlfcn.h>
+#include <locale.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -283,6 +284,35 @@ static void test_shared_text(void) {
   rig_close(&r);
 }
 
+static void check_locale(void) {
+  rig r;
+  ambi_plan *plan = NULL;
+  ambi_op op = {.kind = AMBI_CROSS_ENTROPY}; /* its logits have an i */
+  op.t[AMBI_CE_LOGITS] = ambi_dense(AMBI_F32, 2, (int64_t[]){2, 5});
+  op.t[AMBI_CE_TARGET] = ambi_dense(AMBI_I64, 1, (int64_t[]){2});
+  if (rig_open(&r) && CHECK_OK(ambi_plan_create(r.dev, &op, &plan)))
+    CHECK(strstr(ambi_plan_source(plan), " LOGITS = 0,"), "names of slots: %.200s", ambi_plan_source(plan));
+  ambi_plan_destroy(plan);
+  rig_close(&r);
+}
+
+/* A text is the same whatever the host's locale: in a Turkish one the capital of i is no I. */
+static void test_locale(void) {
+  char folder[] = "/tmp/ambi-locale-XXXXXX", command[200];
+  if (!CHECK(mkdtemp(folder) != NULL, "a folder")) return;
+  snprintf(command, sizeof command, "localedef -i tr_TR -f UTF-8 %s/tr_TR.UTF-8 2> /dev/null", folder);
+  const bool made = system(command) == 0;
+  setenv("LOCPATH", folder, 1);
+  if (made && setlocale(LC_ALL, "tr_TR.UTF-8"))
+    check_locale();
+  else
+    test_skip("a Turkish locale", "none can be made here");
+  setlocale(LC_ALL, "C");
+  unsetenv("LOCPATH");
+  snprintf(command, sizeof command, "rm -r %s", folder);
+  CHECK(system(command) == 0, "%s", command);
+}
+
 static int count(const char *text, const char *word) {
   int n = 0;
   while ((text = strstr(text, word))) text += strlen(word), n++;
@@ -388,6 +418,7 @@ int main(void) {
   test_no_driver();
   test_compile_failure();
   test_shared_text();
+  test_locale();
   test_all_texts();
   test_old_gpu();
   test_little_shared_memory();

@@ -1,7 +1,6 @@
 /* plan.c -- plans of the CUDA device: an op's numbers become a text and launches, the text code; run launches. */
 #include "backends/cuda/plan.h"
 
-#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -225,6 +224,9 @@ int64_t cuda_vector(const cuda_plan *k, uint32_t slots) {
 }
 
 /* ---- making a plan ---- */
+/* toupper is the host's: in a Turkish locale it makes another letter of i, or none. */
+static char upper(char c) { return c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c; }
+
 static void describe_problem(cuda_plan *k) {
   const problem *p = k->p;
   const ambi_op_info *info = &p->def->info;
@@ -237,7 +239,7 @@ static void describe_problem(cuda_plan *k) {
     append(k, "enum {");
     for (int s = 0; s < info->slots; s++) {
       append(k, " %s", grads ? "D" : "");
-      for (const char *c = info->slot[s].name; *c; c++) append(k, "%c", toupper((unsigned char)*c));
+      for (const char *c = info->slot[s].name; *c; c++) append(k, "%c", upper(*c));
       append(k, " = %d,", s + 16 * grads);
     }
     append(k, " };\n");
