@@ -255,6 +255,12 @@ static void test_compile_failure(void) {
   setenv("FAKENVRTC_FAIL", "1", 1);
   CHECK_STATUS(ambi_plan_create(r.dev, &op, &plan), AMBI_COMPILE_FAILED, "NVRTC");
   unsetenv("FAKENVRTC_FAIL");
+  static const char *const full[] = {"nvrtcCreateProgram:1:1", "nvrtcCompileProgram:1:1"};
+  for (int i = 0; i < 2; i++) {
+    setenv("FAKECUDA_FAIL", full[i], 1);
+    CHECK_STATUS(ambi_plan_create(r.dev, &op, &plan), AMBI_NO_MEMORY, "NVRTC has no memory");
+  }
+  unsetenv("FAKECUDA_FAIL");
   CHECK(ambi_plan_create(r.dev, &op, &plan) == AMBI_OK, "%s", ambi_error());
   CHECK(plan && strstr(ambi_plan_source(plan), "mish_value"), "the source of a plan lacks its function");
   ambi_plan_destroy(plan);

@@ -18,7 +18,7 @@ int compile_target(const cuda_device *d) {
 /* The last: a text's kernels are optimised side by side; with any number above 1 the machine code is the same. Before
  * 12.5 that cannot be had: 12.0 then refuses some texts (names of its own making), 12.4 warns of an unknown option. */
 static const char *const options[] = {"--std=c++17", "-default-device", "--diag-suppress=177", "--split-compile=8"};
-enum { OPTIONS = sizeof options / sizeof *options, SIDE_BY_SIDE_FROM = 12005 };
+enum { OPTIONS = sizeof options / sizeof *options, SIDE_BY_SIDE_FROM = 12005, OUT_OF_MEMORY = 1 /* NVRTC's number */ };
 static int options_for(int version) { return version < SIDE_BY_SIDE_FROM ? OPTIONS - 1 : OPTIONS; }
 
 static void arch_option(const cuda_device *d, int arch, bool hopper, char *out, size_t n) {
@@ -43,12 +43,15 @@ void compile_key(const cuda_device *d, int arch, bool hopper, int version, char 
   for (int i = 0; i < options_for(version); i++) used += snprintf(out + used, n - (size_t)used, " %s", options[i]);
 }
 
+static ambi_status no_memory(void) {
+  return fail(AMBI_NO_MEMORY, "cuda: NVRTC has no memory left to compile a kernel");
+}
+
 /* The log's first error, or its first line. */
 static ambi_status complain(const cuda_device *d, void *program, int number) {
-  enum { OUT_OF_MEMORY = 1 };
   size_t bytes = 0;
   char *log = NULL;
-  if (number == OUT_OF_MEMORY) return fail(AMBI_NO_MEMORY, "cuda: NVRTC has no memory left to compile a kernel");
+  if (number == OUT_OF_MEMORY) return no_memory();
   if (d->api.nvrtcGetProgramLogSize(program, &bytes) == 0 && bytes > 1) log = calloc(1, bytes + 1);
   if (log && d->api.nvrtcGetProgramLog(program, log)) *log = 0;
   const char *error = log ? strstr(log, "error") : NULL, *line = error ? error : log ? log : "it gave no reason";
@@ -78,9 +81,10 @@ ambi_status compile_text(const cuda_device *d, const char *source, bool hopper, 
   arch_option(d, compile_target(d), hopper, arch, sizeof arch);
   memcpy(all + 1, options, sizeof options);
   void *program = NULL;
-  if (d->api.nvrtcCreateProgram(&program, source, "ambi.cu", 0, NULL, NULL))
-    return fail(AMBI_COMPILE_FAILED, "cuda: NVRTC could not be started");
-  int error = d->api.nvrtcCompileProgram(program, options_for(compiler_version(d)) + 1, all);
+  int error = d->api.nvrtcCreateProgram(&program, source, "ambi.cu", 0, NULL, NULL);
+  if (error == OUT_OF_MEMORY) return no_memory();
+  if (error) return fail(AMBI_COMPILE_FAILED, "cuda: NVRTC could not be started (error %d)", error);
+  error = d->api.nvrtcCompileProgram(program, options_for(compiler_version(d)) + 1, all);
   ambi_status s = error ? complain(d, program, error) : take_image(d, program, strstr(arch, "compute") != NULL, out);
   d->api.nvrtcDestroyProgram(&program);
   return s;
