@@ -75,8 +75,6 @@ EXPORT void fakeblas_fail(const char *function, int status);
 void fakeblas_fail(const char *function, int status) { failing = function, failing_status = status; }
 static bool fails(const char *function) { return failing && strcmp(failing, function) == 0; }
 
-EXPORT size_t cublasLtGetVersion(void);
-size_t cublasLtGetVersion(void) { return 130000; }
 EXPORT int cublasLtCreate(void **handle) {
   FAIL_IF_TOLD;
   return object(handle, &(int){MARK}, sizeof(int));

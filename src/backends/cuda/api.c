@@ -144,7 +144,6 @@ static void *symbol(cuda_api *api, cuda_lib lib, const char *name) {
 #define BLAS(name, parameters)     LOAD(LIB_BLAS, name)
 static void load_symbols(cuda_api *api) {
 #include "backends/cuda/api.def"
-  LOAD(LIB_BLAS, cublasLtGetVersion)
 }
 #undef DRIVER
 #undef COMPILER

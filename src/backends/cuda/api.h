@@ -15,7 +15,6 @@ typedef struct {
 #undef DRIVER
 #undef COMPILER
 #undef BLAS
-  size_t (*cublasLtGetVersion)(void);
 } cuda_api;
 
 /* Loads what there is; api_unload in any case. Without a driver, or with one that lacks a function: AMBI_NO_DEVICE. */
