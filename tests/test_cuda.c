@@ -367,6 +367,19 @@ static void check_kernel(ambi_device *dev, const ambi_op *op, const char *wanted
   ambi_plan_destroy(plan);
 }
 
+/* Tensors of 400 MB fit, but no launch has so many blocks along an axis: more memory would not help. */
+static void test_too_many_blocks(void) {
+  rig r;
+  ambi_plan *plan = NULL;
+  ambi_op op = {.kind = AMBI_SSD};
+  op.t[AMBI_SSD_X] = ambi_dense(AMBI_F32, 4, (int64_t[]){1, 1, 1, 100000000});
+  op.t[AMBI_SSD_DELTA] = ambi_dense(AMBI_F32, 3, (int64_t[]){1, 1, 1});
+  op.t[AMBI_SSD_A] = ambi_dense(AMBI_F32, 1, (int64_t[]){1});
+  op.t[AMBI_SSD_B] = op.t[AMBI_SSD_C] = ambi_dense(AMBI_F32, 4, (int64_t[]){1, 1, 1, 1});
+  if (rig_open(&r)) CHECK_STATUS(ambi_plan_create(r.dev, &op, &plan), AMBI_UNSUPPORTED, "ssd", "too large");
+  rig_close(&r);
+}
+
 /* Blocks of RTX cards have 99 KB of shared memory: the usual heads and scans keep the kernels made for them. */
 static void test_little_shared_memory(void) {
   rig r;
@@ -427,6 +440,7 @@ int main(void) {
   test_locale();
   test_all_texts();
   test_old_gpu();
+  test_too_many_blocks();
   test_little_shared_memory();
   test_graph();
   snprintf(remove, sizeof remove, "rm -r %s", cache);

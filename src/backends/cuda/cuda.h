@@ -118,6 +118,7 @@ struct cuda_plan {
   char *defines; /* "#define ROWS (a.n[0])\n.." */
   size_t defined, room;
   bool failed;  /* a call below ran out of room or memory */
+  bool huge;    /* .. or a launch has more blocks, or shared memory, than there can be */
   bool special; /* has a text of its own: see cuda_specialise */
   bool hopper;  /* compile for sm_90a: wgmma */
 };

@@ -175,7 +175,7 @@ static cuda_step *new_step(cuda_plan *k) { /* NULL: the plan has failed */
 /* Adds a launch; false: it is of nothing, or the plan has failed. */
 static bool add_launch(cuda_plan *k, const cuda_step *step, int64_t grid_x, int64_t grid_y, int64_t shared) {
   if (grid_x <= 0 || grid_y <= 0 || k->failed) return false;
-  if (grid_x > INT32_MAX || grid_y > 65535 || shared > k->dev->shared_bytes) k->failed = true;
+  if (grid_x > INT32_MAX || grid_y > 65535 || shared > k->dev->shared_bytes) k->failed = k->huge = true;
   cuda_step *s = new_step(k);
   if (!s) return false;
   *s = *step;
@@ -312,7 +312,9 @@ static ambi_status build(cuda_plan *k) {
   TRY(kernel->plan(k));
   append(k, "#define NUMBERS %d\n",
          k->numbers < 64 ? 64 : (k->numbers + 63) / 64 * 64); /* few sizes: more plans share a text */
-  if (k->failed) return fail(AMBI_NO_MEMORY, "%s: its CUDA plan is too large for this device", k->p->def->info.name);
+  if (k->failed)
+    return fail(k->huge ? AMBI_UNSUPPORTED : AMBI_NO_MEMORY, "%s: its CUDA plan is too large for this device",
+                k->p->def->info.name);
   TRY(write_texts(k, kernel->text));
   TRY(cuda_get_texts(k));
   TRY(cuda_show_texts(k));
