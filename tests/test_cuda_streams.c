@@ -370,6 +370,10 @@ static void test_other_device(void) {
                "cuda:1");
   if (CHECK_OK(ambi_device_open("cuda:1", &(ambi_device_options){.native = context}, &dev))) ambi_device_close(dev);
   if (CHECK_OK(ambi_device_open("cuda", &(ambi_device_options){.native = context}, &dev))) ambi_device_close(dev);
+  setenv("FAKECUDA_CAPABILITY", "75", 1);
+  CHECK_STATUS(ambi_device_open("cuda", &(ambi_device_options){.native = context}, &dev), AMBI_NO_DEVICE,
+               "cuda:1 is of", "7.5");
+  unsetenv("FAKECUDA_CAPABILITY");
   CHECK(cuCtxDestroy_v2(context) == 0, "it is still there");
   unsetenv("FAKECUDA_DEVICES");
 }

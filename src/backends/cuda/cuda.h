@@ -21,7 +21,7 @@ typedef enum {
 
 typedef struct {
   cuda_api api;
-  int device, ordinal;
+  int device;
   int process;            /* that opened it */
   void *context, *stream; /* stream: of calls that name none */
   bool retained;          /* the context is the device's primary one, and ours to release */

@@ -44,8 +44,7 @@ static ambi_status find_device(ambi_device *dev, cuda_device *d, const char *whi
   if (*end || n < 0 || n >= count)
     return fail(AMBI_NO_DEVICE, "%s: there %s %d CUDA device%s, from cuda:0 on", dev->name, count == 1 ? "is" : "are",
                 count, count == 1 ? "" : "s");
-  d->ordinal = (int)n;
-  return api_there(&d->api, d->api.cuDeviceGet(&d->device, d->ordinal), "cuDeviceGet");
+  return api_there(&d->api, d->api.cuDeviceGet(&d->device, (int)n), "cuDeviceGet");
 }
 
 static ambi_status attribute(const cuda_device *d, int number, int *out) {
@@ -61,8 +60,8 @@ static ambi_status read_attributes(cuda_device *d) {
   TRY(attribute(d, ATTRIBUTE_SHARED_BYTES, &shared));
   d->arch = 10 * major + minor;
   if (d->arch < OLDEST_ARCH)
-    return fail(AMBI_NO_DEVICE, "cuda:%d is of compute capability %d.%d; ambi's kernels need %d.%d or newer",
-                d->ordinal, major, minor, OLDEST_ARCH / 10, OLDEST_ARCH % 10);
+    return fail(AMBI_NO_DEVICE, "cuda:%d is of compute capability %d.%d; ambi's kernels need %d.%d or newer", d->device,
+                major, minor, OLDEST_ARCH / 10, OLDEST_ARCH % 10);
   d->l2_bytes = (uint64_t)l2;
   d->shared_bytes = shared;
   snprintf(d->isa, sizeof d->isa, "sm_%d", d->arch);
