@@ -159,8 +159,8 @@ int cuda_held_in(cuda_plan *k, int text, const char *kernel, int64_t grid_x, int
 ambi_status cuda_launch_held(const cuda_plan *k, int step, void *args, void *stream);
 void cuda_then(cuda_plan *k, cuda_call *call, void *context, void (*release)(const cuda_device *d, void *context));
 
-/* Elements of a slot and a gradient in 16 bytes, if all `slots` are dense along their last axis and every address that
- * strides reach is a multiple of that; else 1. */
+/* Elements in 16 bytes of the smallest dtype (16 bits at least), if all `slots` are dense along their last axis;
+ * else 1. Rows may still begin at any multiple of an element: see cuda_rows_are_even. */
 int64_t cuda_vector(const cuda_plan *k, uint32_t slots);
 static inline int64_t cuda_blocks(const cuda_plan *k, int64_t wanted,
                                   int64_t each) { /* at most `each` a multiprocessor */
