@@ -2,7 +2,8 @@
  * what the planner accepts. Meant for a build with address and undefined sanitizers.
  *
  *   with libFuzzer:  fuzz_plan_libfuzzer                (a clang build with AMBI_SANITIZE=..,fuzzer-no-link)
- *   standalone:      fuzz_plan [SEED [SECONDS]]         random bytes instead, the same ones for the same SEED
+ *   standalone:      fuzz_plan [SEED [SECONDS [cuda]]]  random bytes instead, the same ones for the same SEED; on cuda,
+ *                                                       by the stand-in for its driver, plans are made and not run
  *
  * Bytes are dice: they pick a good case or nothing, a device, some edits, then whether buffers overlap. Most edits keep
  * the case consistent (an extent renamed everywhere, other strides, other dtypes), so that many plans are made and run.
@@ -177,8 +178,18 @@ static edit *const inconsistent[] = {odd_extent, odd_stride, odd_rank, odd_dtype
 /* ---- one op ---- */
 enum { DEVICES = 3 };
 static ambi_device *devices[DEVICES];
+static bool on_cuda;
+
+static void open_cuda(void) {
+  static const char *const isas[] = {NULL, "special", "general"};
+  setenv("FAKENVRTC_EMPTY", "1", 1);
+  for (int i = 0; i < DEVICES && !devices[i]; i++)
+    if (ambi_device_open("cuda", &(ambi_device_options){.cache_dir = "", .max_isa = isas[i]}, &devices[i]) != AMBI_OK)
+      fprintf(stderr, "%s\n", ambi_error()), abort();
+}
 
 static void open_devices(void) {
+  if (on_cuda) return open_cuda();
   static const char *const names[] = {"cpu", "cpu", "ref"}, *const isas[] = {NULL, "baseline", NULL};
   for (int i = 0; i < DEVICES && !devices[DEVICES - 1]; i++) {
     ambi_device_options o = {.threads = 2, .max_isa = isas[i]};
@@ -238,15 +249,16 @@ static char *overlap(dice *d, work *w) {
 static void try_op(dice *d) {
   ambi_device *dev = devices[roll(d, DEVICES)];
   ambi_op op;
-  work w;
+  work w = {0};
   choose_op(d, dev, &op);
-  ambi_status checked = ambi_check(dev, &op), made = work_make(dev, &op, MOST_BYTES, &w);
+  const ambi_status checked = ambi_check(dev, &op);
+  const ambi_status made = on_cuda ? ambi_plan_create(dev, &op, &w.plan) : work_make(dev, &op, MOST_BYTES, &w);
   tried++;
   if (checked != AMBI_OK && *ambi_error() == 0) abort();  /* refused without a reason */
   if (made != AMBI_NO_MEMORY && made != checked) abort(); /* ambi_check and ambi_plan_create disagree */
   planned += checked == AMBI_OK;
   if (made != AMBI_OK) return;
-  if (small_enough(&w)) {
+  if (!on_cuda && small_enough(&w)) {
     fill(d, &w);
     char *both = roll(d, 4) == 3 ? overlap(d, &w) : NULL;
     ambi_status s = work_run(&w, NULL);
@@ -268,6 +280,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 
 #ifndef AMBI_LIBFUZZER
 int main(int argc, char **argv) {
+  on_cuda = argc > 3 && strcmp(argv[3], "cuda") == 0;
   uint64_t x = (argc > 1 ? strtoull(argv[1], NULL, 0) : 1) * UINT64_C(0x9e3779b97f4a7c15) | 1;
   double seconds = argc > 2 ? strtod(argv[2], NULL) : 5;
   time_t begin = time(NULL);
@@ -280,7 +293,7 @@ int main(int argc, char **argv) {
     LLVMFuzzerTestOneInput(bytes, sizeof bytes);
   }
   for (int i = 0; i < DEVICES; i++) ambi_device_close(devices[i]);
-  int deep = planned * 4 > tried && ran * 5 > tried; /* otherwise the kernels were hardly reached */
+  int deep = planned * 4 > tried && (on_cuda || ran * 5 > tried); /* otherwise the kernels were hardly reached */
   printf("%llu descriptions, %llu planned, %llu run\n%d passed, %d failed\n", (unsigned long long)tried,
          (unsigned long long)planned, (unsigned long long)ran, deep, !deep);
   return !deep;

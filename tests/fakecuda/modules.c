@@ -9,11 +9,12 @@
 #include <unistd.h>
 
 #include "context.h"
+#include "rules.h"
 
 typedef struct module {
   object o;
-  void *handle;
-  int file; /* its image, for module_line, if it was compiled for races.c; or -1 */
+  void *handle; /* NULL: of EMPTY_CODE */
+  int file;     /* its image, for module_line, if it was compiled for races.c; or -1 */
 } module;
 
 /* ---- loading ---- */
@@ -45,7 +46,16 @@ static void *load(const void *image, size_t bytes, int *image_file) {
   return handle;
 }
 
+static result module_empty(void **out) {
+  module *m = object_new(MODULE, sizeof *m);
+  if (!m) return OUT_OF_MEMORY;
+  m->handle = NULL, m->file = -1;
+  *out = m;
+  return OK;
+}
+
 static result module_load(void **out, const void *image) {
+  if (out && image && memcmp(image, EMPTY_CODE, sizeof EMPTY_CODE - 1) == 0) return module_empty(out);
   size_t bytes;
   const result bad = image_size(image, &bytes);
   if (bad || !out) return bad ? bad : INVALID_VALUE;
@@ -83,7 +93,7 @@ EXPORT result cuModuleUnload(void *handle) {
     if (o->kind == FUNCTION && ((function *)o)->module == m) object_end(o);
   }
   memory_forget(m);
-  dlclose(m->handle);
+  if (m->handle) dlclose(m->handle);
   if (m->file >= 0) close(m->file);
   object_end(m);
   return lost;
@@ -155,11 +165,20 @@ static function *known(const module *m, const void *call) {
   return NULL;
 }
 
+static result function_empty(module *m, void **out) {
+  function *f = object_new(FUNCTION, sizeof *f);
+  if (!f) return OUT_OF_MEMORY;
+  f->module = m, f->bounds = MAX_THREADS, f->max_dynamic = SHARED_DEFAULT;
+  *out = f;
+  return OK;
+}
+
 EXPORT result cuModuleGetFunction(void **out, void *handle, const char *name) {
   ENTER(CONTEXT);
   module *m = object_of(MODULE, handle);
   if (!m) return INVALID_HANDLE;
   if (!out || !name) return INVALID_VALUE;
+  if (!m->handle) return function_empty(m, out);
   void *call = symbol(m, "emu_call_", name);
   const unsigned long *size = symbol(m, "emu_size_", name);
   const int *bounds = symbol(m, "emu_bounds_", name);
@@ -181,7 +200,7 @@ EXPORT result cuModuleGetGlobal_v2(pointer *p, size_t *bytes, void *handle, cons
   module *m = object_of(MODULE, handle);
   if (!m) return INVALID_HANDLE;
   if (!name) return INVALID_VALUE;
-  void *at = symbol(m, "", name);
+  void *at = !m->handle ? NULL : symbol(m, "", name);
   Dl_info info;
   void *entry = NULL;
   if (!at || !dladdr1(at, &info, &entry, RTLD_DL_SYMENT) || !entry) return NOT_FOUND;
@@ -263,6 +282,7 @@ static bool shape_fits(const function *f, const launch_shape *s) {
 result launch_run(const work *w) {
   if (!object_of(FUNCTION, w->function)) return INVALID_HANDLE; /* a graph may outlive its module */
   const module *m = w->function->module;
+  if (!m->handle) return OK;
   if (flag_of("FAKECUDA_RACES") && m->file < 0) {
     fprintf(stderr, "fakecuda: this kernel was compiled without FAKECUDA_RACES\n");
     return lose(EMU_LAUNCH_FAILED);

@@ -7,6 +7,7 @@
  * Environment, looked at in every call:
  *   FAKENVRTC_VERSION=12.4  what nvrtcVersion says, 13.0 unless given
  *   FAKENVRTC_FAIL=1        every compilation fails, with a log
+ *   FAKENVRTC_EMPTY=1       nothing is compiled: kernels do nothing, for whoever looks at plans only
  *   FAKENVRTC_MEET=N        the first N compilations wait for each other, and fail after a minute alone
  *   FAKECUDA_FAIL=NAME:N..  the Nth call of NAME fails, as in fake.h; CODE is an nvrtcResult
  *   FAKENVRTC_CXX=clang++   the compiler, g++ unless given (which FAKECUDA_RACES needs)
@@ -332,6 +333,7 @@ EXPORT result nvrtcCompileProgram(program *p, int n, const char *const *options)
   if (!why && !meet()) why = "no other compilation came (FAKENVRTC_MEET)";
   if (why) return add(&p->log, "%s(1): error: %s\n", p->name, why), COMPILATION;
   const result bad = read_options(&defines, &contract, n, options);
+  if (!bad && flag_of("FAKENVRTC_EMPTY")) return add(&p->code, EMPTY_CODE), OK;
   return bad ? bad : compile(p, &defines, contract);
 }
 

@@ -1,4 +1,4 @@
-/* rules.h -- failures that a test asks a stand-in for, by FAKECUDA_FAIL (see fake.h).
+/* rules.h -- what the stand-ins agree on: failures that a test asks for by FAKECUDA_FAIL (see fake.h), empty code.
  *
  * Every library reads the variable and counts its own calls. */
 #ifndef FAKECUDA_RULES_H
@@ -15,6 +15,9 @@ void rules_keep(void *what);
 #define FAIL_IF_TOLD_KEEPING(what)           \
   const int told = rules_provoked(__func__); \
   if (told) return rules_keep(what), told
+
+/* Machine code with FAKENVRTC_EMPTY: a module that has every kernel, and none does anything. */
+#define EMPTY_CODE "every kernel, empty"
 
 /* For tests: how many calls of this library have failed because they were told to. */
 __attribute__((visibility("default"))) long fakecuda_provoked(void);
