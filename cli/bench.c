@@ -348,6 +348,9 @@ static int check_options(const bench_options *o) {
   if (o->dtype && !model_dtype(o->dtype)) return refuse("dtype", o->dtype, "f32, bf16, f16, f64");
   if (o->pass && strcmp(o->pass, "forward") && strcmp(o->pass, "backward"))
     return refuse("pass", o->pass, "forward, backward");
+  const ambi_op_info *info = ambi_op_get_info(o->text ? op.kind : case_find_op(o->op ? o->op : ""));
+  if (o->pass && !strcmp(o->pass, "backward") && info && !info->backward)
+    return fprintf(stderr, "ambi bench: --pass backward: %s has none\n", info->name), 2;
   const option_range rows[] = {{"threads", (double)o->threads, 0, OPTION_MOST_THREADS},
                                {"seconds", o->seconds, 0, 3600}};
   if (options_in_range(rows, 2, list, sizeof list) && device_can_be(o->device, o->isa, list, sizeof list))

@@ -68,6 +68,7 @@ static int evaluate(opened *o, const dataset *d, int64_t batch, int64_t length, 
   int ok = measure(&r, d, &t, err, n);
   trainer_destroy(&r);
   if (!ok) return 0;
+  if (!t.bytes) return snprintf(err, n, "the text is empty: nothing was measured"), 0;
   const double loss = t.loss / (double)t.tokens;
   if (!isfinite(loss))
     return snprintf(err, n, "the loss is not finite: parameters hold NaN or inf, or --dtype is too narrow for them"), 0;

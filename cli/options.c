@@ -77,6 +77,8 @@ static int parse_option(const command_line *c, int argc, char **argv, int *i) {
   }
   const option *o = arg[1] == '-' ? find(c, arg + 2, &value) : NULL;
   if (!o) return options_wrong(c, "there is no option %s", arg);
+  if (o->type != OPT_FLAG && options_given(c, *i, argv, o->name)) /* which of them is meant? */
+    return options_wrong(c, "--%s is given twice", o->name);
   if (o->type == OPT_FLAG) {
     if (value) return options_wrong(c, "--%s takes no value, got '%s'", o->name, value);
     *(int *)o->target = 1;

@@ -52,6 +52,14 @@ static size_t part_there(const char *path) {
   return strlen(part);
 }
 
+/* Whether the folder is one of those, by whatever name. */
+static int is_one_of(const char *folder, const char *const *file) {
+  struct stat a, b;
+  for (int i = 0; file[i]; i++)
+    if (stat(folder, &a) == 0 && stat(file[i], &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino) return 1;
+  return 0;
+}
+
 static int make_named(train_folder *f, const char *out, char *err, size_t n) {
   if (!*out) return snprintf(err, n, "--out: a folder's name is needed"), 0;
   if (snprintf(f->path, sizeof f->path, "%s", out) >= TRAIN_PATH - 64) return snprintf(err, n, "--out is too long"), 0;
@@ -68,6 +76,8 @@ int train_folder_claim(train_folder *f, const train_arguments *a, char *err, siz
     snprintf(f->path, sizeof f->path, "%s", a->resume);
   } else if (a->out) {
     ok = make_named(f, a->out, err, n);
+    if (ok && is_one_of(a->out, a->file)) /* --resume would find other text than was begun with: the run's own files */
+      ok = (snprintf(err, n, "--out %s is the folder of the text too: one of its own is needed", a->out), 0);
   } else if (!make_next(f)) {
     ok = (snprintf(err, n, "%s: %s", f->path, strerror(errno)), 0);
   }
