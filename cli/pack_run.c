@@ -82,6 +82,9 @@ static int check_set(const runner *r, const json_value *params) {
     if (!value) return wrong(r, "--set: expected PARAM=NUMBER, got '%s'", piece);
     *value++ = 0;
     if (!json_get(params, piece)) return wrong(r, "--set: it has no param '%s'", piece);
+    for (const char *other = r->set; other < at; other += strcspn(other, ",") + 1)
+      if (strncmp(other, piece, strlen(piece)) == 0 && other[strlen(piece)] == '=')
+        return wrong(r, "--set: %s is given twice", piece);
     strtod(value, &end);
     if (end == value || *end) return wrong(r, "--set: %s: expected a number, got '%s'", piece, value);
   }

@@ -100,6 +100,7 @@ static void test_arguments(void) {
   REFUSED(0, "", pack_run, K, "--a", a, "--set", "beta=2.5,rows=2");
   REFUSED(1, "expected PARAM=NUMBER", pack_run, K, "--a", a, "--set", "beta");
   REFUSED(1, "expected a number, got 'abc'", pack_run, K, "--a", a, "--set", "beta=abc");
+  REFUSED(1, "beta is given twice", pack_run, K, "--a", a, "--set", "beta=1,rows=2,beta=2");
   REFUSED(1, "no param 'bta'", pack_run, K, "--a", a, "--set", "bta=2");
   REFUSED(1, "rows: expected a whole number", pack_run, K, "--a", a, "--set", "rows=1.5");
   REFUSED(1, "rows: expected a whole number", pack_run, K, "--a", a, "--set", "rows=-1");
