@@ -328,9 +328,10 @@ static int check_cases(const bench_options *o) {
   return 2;
 }
 
-static int check_options(const bench_options *o) {
+/* What is to be timed; *kind: of which op, 0 for all of them. */
+static int check_work(const bench_options *o, ambi_kind *kind) {
   char list[600];
-  ambi_op op;
+  ambi_op op = {0};
   if (o->text && case_parse(o->text, AMBI_F32, &op, list, sizeof list)) {
     fprintf(stderr, "ambi bench: --case: %s\n", list);
     return 2;
@@ -339,23 +340,32 @@ static int check_options(const bench_options *o) {
     fprintf(stderr, "ambi bench: --in-place is for one case: --case TEXT gives it\n");
     return 2;
   }
-  if (o->op && strcmp(o->op, "overhead") && !case_find_op(o->op))
+  *kind = o->op ? case_find_op(o->op) : op.kind;
+  if (o->op && strcmp(o->op, "overhead") && !*kind)
     return refuse("op", o->op, strcat(case_list_ops(list, sizeof list - 12), ", overhead"));
-  if (o->op && o->text && case_find_op(o->op) != op.kind) {
+  if (o->op && o->text && *kind != op.kind) {
     fprintf(stderr, "ambi bench: --op %s: the --case is one of %s\n", o->op, ambi_op_get_info(op.kind)->name);
     return 2;
   }
+  return 0;
+}
+
+static int check_options(const bench_options *o) {
+  char err[400];
+  ambi_kind kind;
+  const int wrong = check_work(o, &kind);
+  if (wrong) return wrong;
   if (o->dtype && !model_dtype(o->dtype)) return refuse("dtype", o->dtype, "f32, bf16, f16, f64");
   if (o->pass && strcmp(o->pass, "forward") && strcmp(o->pass, "backward"))
     return refuse("pass", o->pass, "forward, backward");
-  const ambi_op_info *info = ambi_op_get_info(o->text ? op.kind : case_find_op(o->op ? o->op : ""));
+  const ambi_op_info *info = ambi_op_get_info(kind);
   if (o->pass && !strcmp(o->pass, "backward") && info && !info->backward)
     return fprintf(stderr, "ambi bench: --pass backward: %s has none\n", info->name), 2;
   const option_range rows[] = {{"threads", (double)o->threads, 0, OPTION_MOST_THREADS},
                                {"seconds", o->seconds, 0, 3600}};
-  if (options_in_range(rows, 2, list, sizeof list) && device_can_be(o->device, o->isa, list, sizeof list))
+  if (options_in_range(rows, 2, err, sizeof err) && device_can_be(o->device, o->isa, err, sizeof err))
     return o->text ? 0 : check_cases(o);
-  return fprintf(stderr, "ambi bench: %s\n", list), 2;
+  return fprintf(stderr, "ambi bench: %s\n", err), 2;
 }
 
 static int run_bench(const bench_options *o) {
