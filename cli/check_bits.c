@@ -1,12 +1,12 @@
-/* check_bits.c -- the same bits on every run, for every number of threads, and wherever buffers lie. */
+/* check_bits.c -- the same bits on every run, for every number of threads, wherever buffers lie, and from a graph. */
 #include <stdio.h>
 #include <string.h>
 
 #include "check.h"
 #include "values.h"
 
-static exec run_dense(const target *dev, const trial *t, ambi_pass pass, int skew) {
-  exec e = {.op = trial_op(t, pass), .skew = skew};
+static exec run_dense(const target *dev, const trial *t, ambi_pass pass, int skew, int replayed) {
+  exec e = {.op = trial_op(t, pass), .skew = skew, .replayed = replayed};
   for (int s = 0; s < AMBI_SLOTS; s++) e.in[s] = t->in[s];
   for (int s = 0; s < t->info->slots; s++)
     if (t->outputs & AMBI_BIT(s)) e.in[s] = t->ref[s];
@@ -32,18 +32,18 @@ static int skew_of(const checker *ck, ambi_kind kind) {
 
 static void compare_crews(group *g, const trial *t, ambi_pass pass) {
   checker *ck = g->ck;
-  exec first = run_dense(&ck->crews[0], t, pass, 0);
+  exec first = run_dense(&ck->crews[0], t, pass, 0, 0);
   for (int c = 0; c < ck->crew_count && first.status == AMBI_OK; c++) {
-    exec again = run_dense(&ck->crews[c], t, pass, skew_of(ck, t->op.kind));
-    char name[48];
+    exec again = run_dense(&ck->crews[c], t, pass, skew_of(ck, t->op.kind), 1);
+    char name[48], way[64];
     int slot;
     int64_t i = find_difference(&first, &again, &slot);
+    snprintf(way, sizeof way, "%s%s", ck->crews[c].name, again.replayed ? ", replayed" : "");
     if (again.status != AMBI_OK)
-      group_fail(g, t->text, again.kernel, "[%s] %s", ck->crews[c].name, again.error);
+      group_fail(g, t->text, again.kernel, "[%s] %s", way, again.error);
     else if (i >= 0)
       group_fail(g, t->text, again.kernel, "[%s against %s] %s element %lld is %.17g, then %.17g", ck->crews[0].name,
-                 ck->crews[c].name, slot_name(&t->op, slot, name, sizeof name), (long long)i, first.out[slot][i],
-                 again.out[slot][i]);
+                 way, slot_name(&t->op, slot, name, sizeof name), (long long)i, first.out[slot][i], again.out[slot][i]);
     else
       group_pass(g, 0);
     exec_free(&again);

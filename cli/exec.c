@@ -182,6 +182,23 @@ static int plan_op(session *x) {
   return 0;
 }
 
+/* The run itself, or a graph of it. */
+static ambi_status run_plan(session *x, const ambi_buf *slots, ambi_buf workspace) {
+  ambi_stream *stream = x->t->stream;
+  ambi_graph *graph = NULL;
+  ambi_status s = x->e->replayed ? ambi_record(stream) : AMBI_UNSUPPORTED;
+  x->e->replayed = s != AMBI_UNSUPPORTED;
+  if (s == AMBI_UNSUPPORTED) return ambi_run(x->plan, stream, slots, AMBI_SLOTS, workspace);
+  if (s != AMBI_OK) return s;
+  s = ambi_run(x->plan, stream, slots, AMBI_SLOTS, workspace);
+  const ambi_status ended = ambi_recorded(stream, &graph);
+  if (s == AMBI_OK) s = ended;
+  if (s == AMBI_OK) s = ambi_replay(graph, stream);
+  if (s == AMBI_OK) s = ambi_stream_wait(stream);
+  ambi_graph_destroy(graph);
+  return s;
+}
+
 static int launch(session *x) {
   ambi_buf slots[AMBI_SLOTS] = {{0}}, workspace = {0};
   ambi_status s = AMBI_OK;
@@ -197,7 +214,7 @@ static int launch(session *x) {
   }
   const block *w = &x->blocks[AMBI_SLOTS];
   workspace = (ambi_buf){w->buf.data, w->buf.offset + w->origin};
-  if (s == AMBI_OK) s = ambi_run(x->plan, x->t->stream, slots, AMBI_SLOTS, workspace);
+  if (s == AMBI_OK) s = run_plan(x, slots, workspace);
   for (int i = 0; i <= AMBI_SLOTS && s == AMBI_OK; i++)
     if (x->blocks[i].bytes) s = ambi_download(x->t->stream, x->blocks[i].after, x->blocks[i].buf, x->blocks[i].bytes);
   if (s == AMBI_OK) s = ambi_stream_wait(x->t->stream);

@@ -26,6 +26,7 @@ typedef struct {
   uint64_t offset[AMBI_SLOTS];  /* .. that many bytes behind its element 0                                */
   int skew;                     /* elements between a 256-byte boundary and element 0: odd alignments;    */
                                 /* other than 0, the workspace begins 64 bytes behind such a boundary     */
+  int replayed;                 /* recorded and replayed, not run; cleared where the device has no graphs  */
   /* what came of it */
   ambi_status status;
   char error[400];  /* when status is not AMBI_OK                                                         */
