@@ -246,6 +246,11 @@ static char *overlap(dice *d, work *w) {
   return both;
 }
 
+/* What no GPU can launch is seen when its plan is made: ambi_check does not look. */
+static bool is_too_large(ambi_status checked, ambi_status made) {
+  return on_cuda && checked == AMBI_OK && made == AMBI_UNSUPPORTED && strstr(ambi_error(), "too large");
+}
+
 static void try_op(dice *d) {
   ambi_device *dev = devices[roll(d, DEVICES)];
   ambi_op op;
@@ -254,9 +259,10 @@ static void try_op(dice *d) {
   const ambi_status checked = ambi_check(dev, &op);
   const ambi_status made = on_cuda ? ambi_plan_create(dev, &op, &w.plan) : work_make(dev, &op, MOST_BYTES, &w);
   tried++;
-  if (checked != AMBI_OK && *ambi_error() == 0) abort();  /* refused without a reason */
-  if (made != AMBI_NO_MEMORY && made != checked) abort(); /* ambi_check and ambi_plan_create disagree */
-  planned += checked == AMBI_OK;
+  if (checked != AMBI_OK && *ambi_error() == 0) abort(); /* refused without a reason */
+  if (made != AMBI_NO_MEMORY && made != checked && !is_too_large(checked, made))
+    abort(); /* ambi_check and ambi_plan_create disagree */
+  planned += (on_cuda ? made : checked) == AMBI_OK;
   if (made != AMBI_OK) return;
   if (!on_cuda && small_enough(&w)) {
     fill(d, &w);
