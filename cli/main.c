@@ -1,7 +1,10 @@
 /* main.c -- the program `ambi`: a table of commands. */
+#define _POSIX_C_SOURCE 200809L
 #include <ambi/ambi.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "commands.h"
 
@@ -70,7 +73,15 @@ static int version_main(int argc, char **argv) {
   return 0;
 }
 
+/* Where one of the three is closed, the next file that is opened would take its number, and what is printed would land
+ * in it. What takes the number here fails as a closed one does. */
+static void keep_standard_files(void) {
+  for (int fd = 0; fd < 3; fd++)
+    if (fcntl(fd, F_GETFD) < 0) (void)!open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
+}
+
 int main(int argc, char **argv) {
+  keep_standard_files();
   if (argc < 2) {
     usage(stderr);
     return 2;

@@ -64,9 +64,8 @@ static int make_named(train_folder *f, const char *out, char *err, size_t n) {
   if (!*out) return snprintf(err, n, "--out: a folder's name is needed"), 0;
   if (snprintf(f->path, sizeof f->path, "%s", out) >= TRAIN_PATH - 64) return snprintf(err, n, "--out is too long"), 0;
   f->there = part_there(out);
-  if (!folder_make(out, err, n)) return 0;
-  f->made = f->there < strlen(out);
-  return 1;
+  f->made = f->there < strlen(out); /* or a part of it, should the rest fail */
+  return folder_make(out, err, n);
 }
 
 int train_folder_claim(train_folder *f, const train_arguments *a, char *err, size_t n) {
@@ -93,7 +92,8 @@ int train_folder_claim(train_folder *f, const train_arguments *a, char *err, siz
 }
 
 void train_folder_leave(train_folder *f) {
-  while (f->made && strlen(f->path) > f->there && rmdir(f->path) == 0) { /* which only takes empty ones */
+  while (f->made && strlen(f->path) > f->there) {
+    if (rmdir(f->path) != 0 && (errno == ENOTEMPTY || errno == EEXIST)) break; /* above one that stays, all stay */
     char *slash = strrchr(f->path, '/');
     *(slash ? slash : f->path) = 0;
   }

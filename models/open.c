@@ -10,10 +10,11 @@
 
 enum { PATH = 4096 };
 
+/* Also what may not be read: opening it says so, and nothing steps in for it. */
 static int is_there(const char *folder, const char *name) {
   char path[PATH + 32];
   snprintf(path, sizeof path, "%s/%s", folder, name);
-  return access(path, R_OK) == 0;
+  return access(path, F_OK) == 0;
 }
 
 /* A run's own config.json holds options, not a model: its checkpoints do. */
@@ -21,7 +22,7 @@ static int find_folder(opened *o, const char *folder, char *err, size_t n) {
   if (snprintf(o->folder, sizeof o->folder, "%s", folder) >= PATH) return snprintf(err, n, "the name is too long"), 0;
   if (is_there(folder, "model.safetensors")) return 1;
   if (is_there(folder, "log.jsonl")) return training_newest(folder, o->folder, sizeof o->folder, err, n);
-  if (access(folder, F_OK) != 0) return snprintf(err, n, "%s: %s", folder, strerror(errno)), 0;
+  if (!is_there(folder, ".")) return snprintf(err, n, "%s: %s", folder, strerror(errno)), 0;
   return snprintf(err, n, "%s: neither a model (config.json, model.safetensors) nor a run of `ambi train`", folder), 0;
 }
 

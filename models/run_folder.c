@@ -188,9 +188,12 @@ int training_is_checkpoint(const char *folder) {
 
 int training_newest(const char *folder, char *path, size_t size, char *err, size_t n) {
   int64_t v = training_before(folder, INT64_MAX);
-  if (v < 0)
-    return snprintf(err, n, "%s: %s", folder, access(folder, F_OK) ? strerror(errno) : "there is no checkpoint in it"),
-           0;
+  if (v < 0) {
+    DIR *d = opendir(folder);
+    snprintf(err, n, "%s: %s", folder, d ? "there is no checkpoint in it" : strerror(errno));
+    if (d) closedir(d);
+    return 0;
+  }
   snprintf(path, size, "%s/checkpoint-%lld", folder, (long long)v);
   return 1;
 }

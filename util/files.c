@@ -233,8 +233,7 @@ static int walk_path(const walk *w, const char *path, int depth) {
   struct stat st;
   int found = depth ? lstat(path, &st) : stat(path, &st); /* links inside folders may lead round in circles */
   if (found != 0) return fail(path, strerror(errno), w->err, w->n);
-  if (!depth && S_ISDIR(st.st_mode) && is_run(path))
-    return fail(path, "the folder of a run, which is nothing to learn from", w->err, w->n);
+  if (!depth && S_ISDIR(st.st_mode) && is_run(path)) return fail(path, "the folder of a run, not text", w->err, w->n);
   if (S_ISDIR(st.st_mode)) return depth < MAX_DEPTH && !is_run(path) ? walk_folder(w, path, depth) : 1;
   return S_ISREG(st.st_mode) || !depth ? w->visit(w->context, path, !depth, w->err, w->n) : 1;
 }
