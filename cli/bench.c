@@ -312,16 +312,18 @@ static int refuse(const char *what, const char *value, const char *choices) {
   return 2;
 }
 
+static int is_overhead(const bench_options *o) { return o->op && strcmp(o->op, "overhead") == 0; }
+
 /* Whether the table has a case of --op. */
 static int check_cases(const bench_options *o) {
-  char list[600] = "overhead";
-  size_t used = strlen(list);
-  int found = !o->op || strcmp(o->op, "overhead") == 0;
+  char list[600] = "";
+  size_t used = 0;
+  int found = !o->op || is_overhead(o);
   for (int i = 0; i < CASES; i++) {
     found |= is_asked_for(o, i);
     if (cases[i].gpu == o->gpu && first_of_its_op(i))
-      used +=
-          (size_t)snprintf(list + used, sizeof list - used, ", %.*s", (int)strcspn(cases[i].text, " "), cases[i].text);
+      used += (size_t)snprintf(list + used, sizeof list - used, "%s%.*s", used ? ", " : "",
+                               (int)strcspn(cases[i].text, " "), cases[i].text);
   }
   if (found) return 0;
   fprintf(stderr, "ambi bench: no case of the table is of %s; --case TEXT gives one, or --op one of %s\n", o->op, list);
@@ -341,7 +343,11 @@ static int check_work(const bench_options *o, ambi_kind *kind) {
     return 2;
   }
   *kind = o->op ? case_find_op(o->op) : op.kind;
-  if (o->op && strcmp(o->op, "overhead") && !*kind)
+  if (is_overhead(o) && (o->plans || o->list || o->pass || o->dtype)) {
+    fprintf(stderr, "ambi bench: --op overhead is no kernel: not with --plans, --list, --pass or --dtype\n");
+    return 2;
+  }
+  if (o->op && !is_overhead(o) && !*kind)
     return refuse("op", o->op, strcat(case_list_ops(list, sizeof list - 12), ", overhead"));
   if (o->op && o->text && *kind != op.kind) {
     fprintf(stderr, "ambi bench: --op %s: the --case is one of %s\n", o->op, ambi_op_get_info(op.kind)->name);

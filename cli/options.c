@@ -54,7 +54,8 @@ static const char *store(const option *o, const char *text) {
     *(double *)o->target = v = strtod(text, &end);
   if (o->type == OPT_STRING) return NULL;
   if (end == text || *end || isnan(v)) return o->type == OPT_INT ? "wants a whole number" : "wants a number";
-  return isinf(v) || (o->type == OPT_INT && errno == ERANGE) ? "is too large" : NULL;
+  if (!isinf(v) && !(o->type == OPT_INT && errno == ERANGE)) return NULL;
+  return text[strspn(text, " \t\n\v\f\r")] == '-' ? "is too small" : "is too large";
 }
 
 /* Finds `--name` or `--name=value` in the table; *value points after '=' or is NULL. */

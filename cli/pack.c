@@ -31,7 +31,7 @@ static void usage(FILE *out) {
 }
 
 int pack_main(int argc, char **argv) {
-  if (argc > 1 && strcmp(argv[1], "--help") == 0) {
+  if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
     usage(stdout);
     return 0;
   }

@@ -55,10 +55,14 @@ int key_read(const char *file_or_hex, uint8_t key[32]) {
   return good;
 }
 
+static int is_public(const char *file) {
+  const size_t n = strlen(file);
+  return n >= 4 && strcmp(file + n - 4, ".pub") == 0;
+}
+
 /* Both kinds look alike, so one who signs with the public key by mistake would sign with a secret that all know. */
 int secret_read(const char *file, uint8_t secret[32]) {
-  size_t n = strlen(file);
-  if (n < 4 || strcmp(file + n - 4, ".pub") != 0) return key_read(file, secret);
+  if (!is_public(file)) return key_read(file, secret);
   fprintf(stderr, "ambi pack: %s: a public key; the secret one signs\n", file);
   return 0;
 }
@@ -94,6 +98,7 @@ int pack_keygen(int argc, char **argv) {
   int rc = options_parse(&spec, argc, argv, &file);
   if (rc >= 0) return rc;
   if (!file) return options_usage(&spec);
+  if (is_public(file)) return options_wrong(&spec, "%s: a name that ends in .pub is for the public key", file);
   uint8_t secret[32], key[32];
   char hex[66], path[4096], err[300];
   if ((size_t)snprintf(path, sizeof path, "%s.pub", file) >= sizeof path)
