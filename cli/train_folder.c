@@ -4,7 +4,9 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -60,6 +62,31 @@ static int is_one_of(const char *folder, const char *const *file) {
   return 0;
 }
 
+static int stop(void *context, const char *path, int named, char *err, size_t n) {
+  (void)context, (void)path, (void)named;
+  return snprintf(err, n, "a file"), 0;
+}
+
+/* Whether there are files in it, and it is inside one of those. */
+static int is_part_of(const char *folder, const char *const *file) {
+  char err[PATH_MAX + 100], whole[PATH_MAX], *slash;
+  if (!realpath(folder, whole) || files_below(folder, stop, NULL, err, sizeof err)) return 0;
+  while ((slash = strrchr(whole, '/')) && slash > whole) {
+    *slash = 0;
+    if (is_one_of(whole, file)) return 1;
+  }
+  return 0;
+}
+
+/* The folder of a run is passed over as text: --resume would find less of it than was begun with. */
+static int is_apart(const char *out, const char *const *file, char *err, size_t n) {
+  if (is_one_of(out, file))
+    return snprintf(err, n, "--out %s is the folder of the text too: one of its own is needed", out), 0;
+  if (!holds_run(out) && is_part_of(out, file))
+    return snprintf(err, n, "--out %s holds files of the text: an empty folder is needed", out), 0;
+  return 1;
+}
+
 static int make_named(train_folder *f, const char *out, char *err, size_t n) {
   if (!*out) return snprintf(err, n, "--out: a folder's name is needed"), 0;
   if (snprintf(f->path, sizeof f->path, "%s", out) >= TRAIN_PATH - 64) return snprintf(err, n, "--out is too long"), 0;
@@ -74,9 +101,7 @@ int train_folder_claim(train_folder *f, const train_arguments *a, char *err, siz
   if (a->resume) {
     snprintf(f->path, sizeof f->path, "%s", a->resume);
   } else if (a->out) {
-    ok = make_named(f, a->out, err, n);
-    if (ok && is_one_of(a->out, a->file)) /* --resume would find other text than was begun with: the run's own files */
-      ok = (snprintf(err, n, "--out %s is the folder of the text too: one of its own is needed", a->out), 0);
+    ok = make_named(f, a->out, err, n) && is_apart(a->out, a->file, err, n);
   } else if (!make_next(f)) {
     ok = (snprintf(err, n, "%s: %s", f->path, strerror(errno)), 0);
   }
