@@ -1,8 +1,8 @@
-/* blas.c -- a stand-in for cuBLASLt: plain loops, done at once in the call. For libraries-blas/, so that what ambi
+/* blas.c -- a stand-in for cuBLASLt: plain loops. For libraries-blas/, so that what ambi
  * tells cuBLASLt about layouts, transposes, types and epilogues is tested without a device.
  *
  * It refuses what the real one refuses, and uses what it may use: all the workspace it asked for, addresses as aligned
- * as the preference promised (16 bytes at most, or the result is refused). Streams that record are not supported.
+ * as the preference promised (16 bytes at most, or the result is refused). In a stream that records it is written down.
  * FAKECUDA_FAIL=NAME:N.. makes the Nth call of NAME fail, as in fake.h; CODE is a cublasStatus_t. */
 #include <math.h>
 #include <stdbool.h>
@@ -14,7 +14,7 @@
 #include "rules.h"
 
 #define EXPORT __attribute__((visibility("default")))
-enum { OK = 0, NOT_INITIALIZED = 1, ALLOC_FAILED = 3, INVALID = 7, NOT_SUPPORTED = 15 };
+enum { OK = 0, NOT_INITIALIZED = 1, ALLOC_FAILED = 3, INVALID = 7, EXECUTION_FAILED = 13, NOT_SUPPORTED = 15 };
 enum { F32 = 0, F64 = 1, F16 = 2, BF16 = 14 };
 enum { COMPUTE_F32 = 68, COMPUTE_F64 = 70, COMPUTE_TF32 = 77 };
 enum { EPILOGUE_NONE = 1, EPILOGUE_BIAS = 4, EPILOGUE_BGRADA = 256, EPILOGUE_BGRADB = 512 };
@@ -240,31 +240,49 @@ static void put_sums(const desc *d, const void *from, const layout *l, bool k_be
   sums++;
 }
 
+/* A product with everything that it needs, as the descriptors may be gone when a graph is replayed */
+typedef struct {
+  desc d;
+  layout la, lb, lc;
+  const void *a, *b;
+  void *c, *workspace;
+  double one, keep;
+} task;
+
+static void put_product(const task *t, int64_t i, int64_t j) {
+  const int type = t->lc.type;
+  const int64_t at = i + j * t->lc.ld;
+  double v = t->one * product(&t->d, t->a, &t->la, t->b, &t->lb, i, j);
+  if (t->keep != 0) v += t->keep * get(type, t->c, at);
+  if (t->d.epilogue == EPILOGUE_BIAS) v += get(type, t->d.bias, i);
+  set(type, t->c, at, v);
+}
+
+static void multiply(const void *args) {
+  const task *t = args;
+  const desc *d = &t->d;
+  const int64_t k = d->transpose[0] ? t->la.rows : t->la.cols;
+  memset(t->workspace, 0xFF, WORKSPACE);
+  if (d->epilogue == EPILOGUE_BGRADA) put_sums(d, t->a, &t->la, d->transpose[0], k, t->lc.rows, t->lc.type);
+  if (d->epilogue == EPILOGUE_BGRADB) put_sums(d, t->b, &t->lb, !d->transpose[1], k, t->lc.cols, t->lc.type);
+  for (int64_t j = 0; j < t->lc.cols; j++)
+    for (int64_t i = 0; i < t->lc.rows; i++) put_product(t, i, j);
+}
+
 static bool misaligned(const void *p) { return ((uintptr_t)p & 15) != 0; }
 
 EXPORT int cublasLtMatmul(void *handle, const desc *d, const void *alpha, const void *a, const layout *la,
                           const void *b, const layout *lb, const void *beta, const void *c, const layout *lc, void *to,
                           const layout *lto, const choice *algorithm, void *workspace, size_t bytes, void *stream) {
   FAIL_IF_TOLD;
-  (void)stream;
   if (fails(__func__)) return failing_status;
   const int status = fits(d, la, lb, lc);
   if (!handle || status || c != to || memcmp(lc, lto, sizeof *lc) != 0 || algorithm->mark != MARK) return INVALID;
   if (misaligned(a) || misaligned(b) || misaligned(c) || (d->epilogue != EPILOGUE_NONE && misaligned(d->bias)))
     return NOT_SUPPORTED;
   if (bytes < WORKSPACE || ((uintptr_t)workspace & 255)) return INVALID;
-  memset(workspace, 0xFF, WORKSPACE);
   calls++;
-  const int64_t k = d->transpose[0] ? la->rows : la->cols;
-  if (d->epilogue == EPILOGUE_BGRADA) put_sums(d, a, la, d->transpose[0], k, lc->rows, lc->type);
-  if (d->epilogue == EPILOGUE_BGRADB) put_sums(d, b, lb, !d->transpose[1], k, lc->cols, lc->type);
   const double one = get(d->scale, alpha, 0), keep = get(d->scale, beta, 0);
-  for (int64_t j = 0; j < lc->cols; j++)
-    for (int64_t i = 0; i < lc->rows; i++) {
-      double v = one * product(d, a, la, b, lb, i, j);
-      if (keep != 0) v += keep * get(lc->type, c, i + j * lc->ld);
-      if (d->epilogue == EPILOGUE_BIAS) v += get(lc->type, d->bias, i);
-      set(lc->type, to, i + j * lc->ld, v);
-    }
-  return OK;
+  const task t = {*d, *la, *lb, *lc, a, b, to, workspace, one, keep};
+  return fakecuda_call(stream, multiply, &t, sizeof t) == 0 ? OK : EXECUTION_FAILED;
 }

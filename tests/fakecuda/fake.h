@@ -107,14 +107,15 @@ typedef struct {
 } launch_shape;
 
 typedef struct work {
-  enum { COPY, FILL, LAUNCH } what;
+  enum { COPY, FILL, LAUNCH, CALL } what;
   void *to;
-  const void *from; /* COPY: bytes; LAUNCH: arguments, owned by the work */
+  const void *from; /* COPY: bytes; LAUNCH and CALL: arguments, owned by the work */
   size_t bytes;
   bool to_device, from_device;
   unsigned value, width; /* FILL: an element and its bytes */
   function *function;
   launch_shape shape;
+  void (*call)(const void *args);
 } work;
 result work_submit(void *stream, const work *w);
 bool capturing(void);             /* calls that may wait are then refused, and end the capture */

@@ -55,6 +55,8 @@ bool capturing(void) {
 }
 
 /* ---- work ---- */
+static bool has_arguments(const work *w) { return w->what == LAUNCH || w->what == CALL; }
+
 static void fill(const work *w) {
   for (size_t i = 0; i < w->bytes; i += w->width) memcpy((char *)w->to + i, &w->value, w->width);
 }
@@ -62,12 +64,13 @@ static void fill(const work *w) {
 static bool in_range(const work *w) {
   if (w->to_device && !memory_holds((pointer)(uintptr_t)w->to, w->bytes)) return false;
   if (w->from_device && !memory_holds((pointer)(uintptr_t)w->from, w->bytes)) return false;
-  return w->what == LAUNCH || !w->bytes || (w->to && (w->what == FILL || w->from));
+  return has_arguments(w) || !w->bytes || (w->to && (w->what == FILL || w->from));
 }
 
 static result perform(const work *w) {
   if (!in_range(w)) return INVALID_VALUE;
   if (w->what == LAUNCH) return launch_run(w);
+  if (w->what == CALL) return w->call(w->from), OK;
   if (w->what == FILL) return fill(w), OK;
   if (w->bytes) memmove(w->to, w->from, w->bytes);
   return OK;
@@ -81,7 +84,7 @@ static bool write_down(graph *g, const work *w) {
     g->list = list, g->room = room;
   }
   work copy = *w;
-  if (w->what == LAUNCH) { /* arguments are those of the moment of capture */
+  if (has_arguments(w)) {  /* they are those of the moment of capture */
     enum { ALIGNED = 64 }; /* as tensor maps among them want it */
     void *args = aligned_alloc(ALIGNED, (w->bytes + ALIGNED - 1) / ALIGNED * ALIGNED);
     if (!args) return false;
@@ -99,6 +102,11 @@ result work_submit(void *handle, const work *w) {
   if (!in_range(w)) return INVALID_VALUE;
   s->past.seen[s->number]++;
   return write_down(s->capture, w) ? OK : OUT_OF_MEMORY;
+}
+
+EXPORT result fakecuda_call(void *s, void (*call)(const void *args), const void *args, size_t bytes) {
+  ENTER(CONTEXT);
+  return work_submit(s, &(work){.what = CALL, .call = call, .from = args, .bytes = bytes});
 }
 
 static result copy(pointer to, pointer from, size_t bytes, void *s, bool to_device, bool from_device) {
@@ -267,7 +275,7 @@ EXPORT result cuEventElapsedTime_v2(float *ms, void *from, void *to) {
 /* ---- graphs ---- */
 static void graph_end(graph *g) {
   for (size_t i = 0; i < g->count; i++)
-    if (g->list[i].what == LAUNCH) free((void *)(uintptr_t)g->list[i].from);
+    if (has_arguments(&g->list[i])) free((void *)(uintptr_t)g->list[i].from);
   free(g->list);
   object_end(g);
 }
