@@ -8,7 +8,7 @@ Runs `ambi bench --json` and, for each of its rows that torch has a counterpart 
 torch.autograd.grad alone, on a graph built before the clock starts. Inputs rotate over 1 GiB for both.
 On the CPU: runs on torch 1.13 and 2.x. torch allocates its results; malloc is told to keep freed memory, so that this
 costs no page faults. On a GPU: peers_gpu.py; the best of torch's own kernels, torch.compile and, where they are
-installed, causal-conv1d and mamba_ssm."""
+installed, Liger, causal-conv1d and mamba_ssm."""
 import argparse
 import json
 import os

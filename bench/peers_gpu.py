@@ -1,9 +1,9 @@
 """peers_gpu.py -- the peers of `ambi bench cuda`: torch's own kernels, torch.compile of the composed op and, where they
-are installed, causal-conv1d's and mamba_ssm's kernels, timed as ambi times itself. Each peer's calls are captured in a
-graph and replayed, inputs and results rotate over 1 GiB, and the median of the replays counts. What cannot be captured
-is timed by events. Backward is torch.autograd.grad alone, on a graph of autograd's that was built before; a package's
-is its backward kernels alone. Everything runs on one side stream: autograd runs backward on the stream of the forward,
-and a capture may not meet any other."""
+are installed, Liger's, causal-conv1d's and mamba_ssm's kernels, timed as ambi times itself. Each peer's calls are
+captured in a graph and replayed, inputs and results rotate over 1 GiB, and the median of the replays counts. What
+cannot be captured is timed by events. Backward is torch.autograd.grad alone, on a graph of autograd's that was built
+before; of causal-conv1d and mamba_ssm their backward kernels alone. Everything runs on one side stream: autograd runs
+backward on the stream of the forward, and a capture may not meet any other."""
 import collections
 import gc
 import importlib
@@ -16,13 +16,13 @@ import warnings
 import torch
 
 from peers_torch import (Kernels, adamw_composed, adamw_fused, causal_conv1d, conv1d, conv1d_taps, cross_entropy,
-                         cross_entropy_f32, embedding, gated, grad_norm, kernels_call, layernorm, linear,
-                         linear_cross_entropy, linear_cross_entropy_f32, make_inputs, mamba_scan, op_call, parse_shape,
-                         rmsnorm, rope, sdpa, set_count, softmax, unary)
+                         cross_entropy_f32, embedding, gated, grad_norm, grad_norm_of_many, kernels_call, layernorm,
+                         liger, linear, linear_cross_entropy, linear_cross_entropy_f32, make_inputs, mamba_scan,
+                         op_call, parse_shape, rmsnorm, rope, sdpa, set_count, softmax, unary)
 
 SAMPLE_SECONDS = 10e-3  # of calls in one sample
 MAX_TURNS = 500
-ADAMW_TENSORS, ADAMW_SMALL = 148, 1 << 22  # a case below ADAMW_SMALL is one tensor of that many
+MANY, SMALL = 148, 1 << 22  # a case of adamw or grad_norm with less than SMALL elements is one tensor of that many
 TFLOPS = ("linear", "attention", "linear_cross_entropy")  # shown by arithmetic, not by bytes
 
 # A peer: name, what it calls, and whether that is compiled first.
@@ -40,25 +40,33 @@ def both(f, compiled=None):
 
 
 def packaged(name, module, kernels):
-    """A package's peer, where its compiled module is: the rest of the package is not needed."""
+    """kernels(a package's module) where that is, else None; the rest of the package is not needed."""
     try:
-        return [Peer(name, kernels(importlib.import_module(module)), False)]
+        return kernels(importlib.import_module(module))
     except ModuleNotFoundError:
-        return []
+        return None
     except ImportError as e:  # it is there, and was built for another torch
         print("peers: no {}: {}".format(name, e), file=sys.stderr)
-        return []
+        return None
+
+
+def package_peer(name, module, kernels):
+    found = packaged(name, module, kernels)
+    return [Peer(name, found, False)] if found else []
 
 
 PEERS = {"rmsnorm": both(rmsnorm), "layernorm": both(layernorm), "gated": both(gated), "unary": both(unary),
          "softmax": both(softmax), "rope": both(rope), "cross_entropy": both(cross_entropy, cross_entropy_f32),
          "linear_cross_entropy": both(linear_cross_entropy, linear_cross_entropy_f32),
          "conv1d": both(conv1d) + [Peer("compile, taps", conv1d_taps, True)] +
-                   packaged("causal-conv1d", "causal_conv1d_cuda", causal_conv1d),
-         "selective_scan": packaged("mamba_ssm", "selective_scan_cuda", mamba_scan),
+                   package_peer("causal-conv1d", "causal_conv1d_cuda", causal_conv1d),
+         "selective_scan": package_peer("mamba_ssm", "selective_scan_cuda", mamba_scan),
          "linear": eager(linear), "embedding": eager(embedding), "grad_norm": eager(grad_norm),
          "attention": [Peer("flash", sdpa("FLASH_ATTENTION"), False), Peer("cuDNN", sdpa("CUDNN_ATTENTION"), False)],
          "adamw": [Peer("fused", adamw_fused, False), Peer("compile", adamw_composed, True)]}
+for op, function in (packaged("Liger", "liger_kernel.transformers.functional", liger) or {}).items():
+    PEERS[op].append(Peer("Liger", function, False))
+MANY_PEERS = {"adamw": PEERS["adamw"][:1], "grad_norm": eager(grad_norm_of_many)}  # compiled they would take minutes
 ATTENTION_F32 = [Peer("efficient", sdpa("EFFICIENT_ATTENTION"), False)]  # the others take 16 bits only
 NO_PEER = {"selective_scan": "mamba_ssm is not installed; step after step in PyTorch is no peer on a GPU",
            "ssd": "torch has no such op"}
@@ -68,13 +76,15 @@ NO_CAPTURE = (("embedding", "backward"),)  # its sort of the tokens waits for th
 def peers_of(row):
     if row["op"] == "attention" and row["dtype"] in ("f32", "f64"):
         return ATTENTION_F32
-    if row["op"] == "adamw" and adamw_tensors(row) > 1:
-        return PEERS["adamw"][:1]  # compiling so many updates takes minutes
+    if tensors_of(row) > 1:
+        return [] if " partial=" in row["shape"] else MANY_PEERS[row["op"]]
     return PEERS.get(row["op"], [])
 
 
-def adamw_tensors(row):
-    return ADAMW_TENSORS if math.prod(parse_shape(row["shape"], row["dtype"])[0]["p"][0]) < ADAMW_SMALL else 1
+def tensors_of(row):
+    """How many a call of a peer takes at once"""
+    is_small = row["op"] in MANY_PEERS and math.prod(parse_shape(row["shape"], row["dtype"])[0]["g"][0]) < SMALL
+    return MANY if is_small else 1
 
 
 # ---- work ----------------------------------------------------------------------------------------------------
@@ -85,16 +95,17 @@ def op_work(row, function, tensors, attributes, device):
     return Work(calls, row["pass"] == "backward" or "grad" in attributes, 1, (row["op"], row["pass"]) not in NO_CAPTURE)
 
 
-def adamw_work(row, function, tensors, attributes, device):
+def list_work(row, function, tensors, attributes, device):
     """Small tensors are many at once, as they are for an optimizer."""
-    many = adamw_tensors(row)
-    sets = set_count({i: tensors["p"] for i in range(4 * many)})
+    many, is_adamw = tensors_of(row), row["op"] == "adamw"
+    names = ("p", "g", "m", "v") if is_adamw else ("g",)
+    sets = set_count({i: tensors[names[0]] for i in range(len(names) * many)})
 
     def one_set():
         inputs = [make_inputs(tensors, device) for _ in range(many)]
-        lists = [[t[name].abs_() for t in inputs] for name in ("p", "g", "m", "v")]  # v is a mean of squares
+        lists = [[t[name].abs_() for t in inputs] for name in names]  # v is a mean of squares
         steps = [torch.ones((), device=device) for _ in range(many)]
-        return lambda: function(*lists, steps)
+        return (lambda: function(*lists, steps)) if is_adamw else (lambda: function(*lists))
     return Work([one_set() for _ in range(sets)], False, many, True)
 
 
@@ -186,7 +197,7 @@ def reason(e):
 
 def peer_ms(row, peer, device, seconds):
     tensors, attributes = parse_shape(row["shape"], row["dtype"])
-    function, make = peer.function, adamw_work if row["op"] == "adamw" else op_work
+    function, make = peer.function, list_work if row["op"] == "adamw" or tensors_of(row) > 1 else op_work
     if peer.compiled:
         torch.compiler.reset()  # or the next shape would be compiled as one of many
         function = torch.compile(function, dynamic=False, fullgraph=True)

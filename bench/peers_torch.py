@@ -218,6 +218,11 @@ def grad_norm(t, a):
     return torch.linalg.vector_norm(t["g"], dtype=torch.float32)
 
 
+def grad_norm_of_many(g):
+    """As torch.nn.utils.clip_grad_norm_ finds it, over a list."""
+    return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(g)))
+
+
 def sdpa(backend):
     """Attention by one of torch.nn.attention.SDPBackend, which raises where it cannot; by any: None."""
     def run(t, a):
@@ -259,13 +264,32 @@ def adamw_composed(p, g, m, v, _):
         p.copy_(p * (1 - 1e-3 * 0.1) - 1e-3 / (1 - 0.9) * m / ((v / (1 - 0.95)).sqrt() + 1e-8))
 
 
-# ---- kernels of packages ------------------------------------------------------------------------------------
+# ---- packages ------------------------------------------------------------------------------------
 
 def refuse(t, a, *names):
     """Raises where a case has what the kernels lack, lest they time something else."""
     for name in names:
         if name in t or a.get(name, "false") not in ("false", "0"):
             raise NotImplementedError("its kernels lack " + name)
+
+
+def liger(functional):
+    """What Liger's Triton kernels do, {op: function}; autograd sees them. They may write over what they are given."""
+    gates = {"swiglu": "liger_swiglu", "geglu_tanh": "liger_geglu"}
+
+    def gated(t, a):
+        name = a.get("gate", "swiglu")
+        if name not in gates:
+            raise NotImplementedError("its kernels lack " + name)
+        return getattr(functional, gates[name])(t["g"], t["v"])
+
+    def linear_cross_entropy(t, a):
+        return functional.liger_fused_linear_cross_entropy(t["x"], t["w"], t["target"], t.get("b"))
+    return {"rmsnorm": lambda t, a: functional.liger_rms_norm(t["x"], t["w"], float(a.get("eps", 1e-6))),
+            "layernorm": lambda t, a: functional.liger_layer_norm(t["x"], t["w"], t["b"], float(a.get("eps", 1e-5))),
+            "softmax": lambda t, a: functional.liger_softmax(t["x"]), "gated": gated,
+            "cross_entropy": lambda t, a: functional.liger_cross_entropy(t["logits"], t["target"]),
+            "linear_cross_entropy": linear_cross_entropy}
 
 
 def causal_conv1d(module):
