@@ -15,9 +15,9 @@ typedef struct {
   ambi_plan *plan;
   ambi_plan_info info;
   ambi_tensor t[AMBI_SLOTS];
-  int8_t home[AMBI_SLOTS]; /* the slot whose memory this one uses: itself, or its in-place partner */
-  uint64_t at[AMBI_SLOTS]; /* bytes from the start of a set                                      */
-  uint64_t set_bytes;
+  int8_t home[AMBI_SLOTS];     /* the slot whose memory this one uses: itself, or its in-place partner */
+  uint64_t at[AMBI_SLOTS];     /* bytes from the start of a set                                      */
+  uint64_t set_bytes, scratch; /* where its workspace is, if each has one                          */
   int sets, next;
   ambi_task *tasks; /* one a set, with its slots, where runs are given to the device together; or NULL */
   ambi_buf *slots;
@@ -67,7 +67,7 @@ static void share_in_place(const bench_case *c, layout *l) {
 
 static uint64_t align_up(uint64_t n) { return (n + 255) & ~UINT64_C(255); }
 
-/* Where each slot lies in a set, and how many sets there are; the workspace comes after the last. */
+/* Where each slot lies in a set, and how many sets there are; the workspace comes after the last, or is in each. */
 static int lay_out(bench_session *s, bench_case *c, layout *l) {
   share_in_place(c, l);
   for (int i = 0; i < AMBI_SLOTS; i++) {
@@ -76,6 +76,8 @@ static int lay_out(bench_session *s, bench_case *c, layout *l) {
     l->at[i] = l->set_bytes + align_up((uint64_t)values_origin(&l->t[i]));
     l->set_bytes = align_up(l->at[i] + (uint64_t)span);
   }
+  l->scratch = l->set_bytes;
+  if (c->flags & BENCH_TOGETHER) l->set_bytes += align_up(l->info.workspace);
   uint64_t sets = l->set_bytes ? s->rotate / l->set_bytes + 1 : 1;
   l->sets = (int)(sets < MAX_SETS ? sets : MAX_SETS);
   uint64_t total = l->set_bytes * (uint64_t)l->sets + l->info.workspace + 256;
@@ -134,12 +136,13 @@ static void set_slots(const bench_session *s, const layout *l, int set, ambi_buf
 
 /* ---- runs that are given to the device together: a task for each set ---- */
 static int make_tasks(bench_session *s, bench_case *c, layout *l) {
-  if (!(c->flags & BENCH_TOGETHER) || l->info.workspace || l->sets < 2) return 0;
+  if (!(c->flags & BENCH_TOGETHER) || l->sets < 2) return 0;
   l->tasks = calloc((size_t)l->sets, sizeof *l->tasks);
   l->slots = calloc((size_t)l->sets * AMBI_SLOTS, sizeof *l->slots);
   if (!l->tasks || !l->slots) return give_up(c, AMBI_NO_MEMORY, "no memory for tasks"), -1;
   for (int i = 0; i < l->sets; i++) {
     l->tasks[i] = (ambi_task){.plan = l->plan, .slots = l->slots + (size_t)i * AMBI_SLOTS, .n = AMBI_SLOTS};
+    l->tasks[i].workspace = place(s, l->set_bytes * (uint64_t)i + l->scratch);
     set_slots(s, l, i, l->slots + (size_t)i * AMBI_SLOTS);
   }
   return 0;

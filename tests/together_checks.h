@@ -2,6 +2,7 @@
  * before and before what comes next, in a graph too; a refused task, and none has run. */
 #ifndef TOGETHER_CHECKS_H
 #define TOGETHER_CHECKS_H
+#include <math.h>
 #include <stdlib.h>
 
 #include "test.h"
@@ -110,6 +111,66 @@ static void check_refused(together *t, float *x, float *want, float *y) {
     if (ran(t, i, ways[i], x, y)) CHECK(memcmp(want, y, sizeof(rows)) == 0, "refused, and yet something was written");
 }
 
+/* ---- one norm of many gradients: a sumsq of each but the last, side by side; the last adds them ---- */
+typedef struct {
+  ambi_plan *first[TASKS], *last; /* first[TASKS - 1]: none */
+  ambi_buf workspace, sums, norm;
+  uint64_t apart; /* bytes from a workspace to the next */
+} norms;
+
+static bool norms_open(norms *n, const together *t) {
+  const int64_t others = TASKS - 1;
+  *n = (norms){.apart = 256};
+  for (int i = 0; i < TASKS; i++) {
+    const int64_t length = task_length(i);
+    ambi_op op = {.kind = AMBI_GRAD_NORM, .want = AMBI_BIT(AMBI_GRAD_NORM_SUMSQ)};
+    ambi_plan_info info;
+    op.t[AMBI_GRAD_NORM_G] = ambi_dense(AMBI_F32, 1, &length);
+    if (i == others) op.t[AMBI_GRAD_NORM_PARTIAL] = ambi_dense(AMBI_F64, 1, &others), op.want = 0;
+    ambi_plan **plan = i == others ? &n->last : &n->first[i];
+    if (!CHECK_OK(ambi_plan_create(t->dev, &op, plan)) || !CHECK_OK(ambi_plan_get_info(*plan, &info))) return false;
+    if (info.workspace > n->apart) n->apart = (info.workspace + 255) / 256 * 256;
+  }
+  return CHECK_OK(ambi_alloc(t->dev, TASKS * n->apart, &n->workspace)) &&
+         CHECK_OK(ambi_alloc(t->dev, TASKS * sizeof(double), &n->sums)) &&
+         CHECK_OK(ambi_alloc(t->dev, TASKS * sizeof(float), &n->norm));
+}
+
+static ambi_status norms_run(const norms *n, const together *t) {
+  ambi_task tasks[TASKS];
+  ambi_buf slots[TASKS][AMBI_SLOTS] = {{{0}}};
+  for (int i = 0; i < TASKS; i++) {
+    slots[i][AMBI_GRAD_NORM_G] = t->slots[i][AMBI_UNARY_X];
+    slots[i][AMBI_GRAD_NORM_NORM] = (ambi_buf){n->norm.data, n->norm.offset + (uint64_t)i * sizeof(float)};
+    slots[i][AMBI_GRAD_NORM_SUMSQ] = (ambi_buf){n->sums.data, n->sums.offset + (uint64_t)i * sizeof(double)};
+    const ambi_buf scratch = {n->workspace.data, n->workspace.offset + (uint64_t)i * n->apart};
+    tasks[i] = (ambi_task){n->first[i], slots[i], AMBI_SLOTS, scratch};
+  }
+  slots[TASKS - 1][AMBI_GRAD_NORM_PARTIAL] = n->sums;
+  const ambi_status s = ambi_run_all(tasks, TASKS - 1, t->stream);
+  return s == AMBI_OK ? ambi_run(n->last, t->stream, slots[TASKS - 1], AMBI_SLOTS, tasks[TASKS - 1].workspace) : s;
+}
+
+static void check_norms(const together *t, float *x) {
+  norms n;
+  float norms_read[TASKS];
+  double want = 0;
+  inputs_of(0, x);
+  for (int i = 0; i < TASKS; i++)
+    for (int k = 0; k < task_length(i); k++) want += (double)x[i * LONGEST + k] * (double)x[i * LONGEST + k];
+  if (norms_open(&n, t) && CHECK_OK(ambi_upload(t->stream, t->x, x, sizeof(rows)))) {
+    CHECK_OK(norms_run(&n, t));
+    CHECK_OK(ambi_download(t->stream, norms_read, n.norm, sizeof norms_read));
+    CHECK_OK(ambi_stream_wait(t->stream));
+    const double got = (double)norms_read[TASKS - 1];
+    CHECK(fabs(got - sqrt(want)) <= 1.2e-7 * sqrt(want), "the norm of %d gradients is %.9g, not %.9g", TASKS, got,
+          sqrt(want)); /* one rounding to f32 */
+  }
+  for (int i = 0; i < TASKS; i++) ambi_plan_destroy(n.first[i]);
+  ambi_plan_destroy(n.last);
+  ambi_free(t->dev, n.workspace), ambi_free(t->dev, n.sums), ambi_free(t->dev, n.norm);
+}
+
 /* `other`: another device. */
 static void check_together(ambi_device *dev, ambi_device *other) {
   together t = {.dev = dev};
@@ -118,6 +179,7 @@ static void check_together(ambi_device *dev, ambi_device *other) {
   if (CHECK(x && want && y, "memory") && together_open(&t, dev)) {
     check_same(&t, x, want, y);
     check_refused(&t, x, want, y);
+    check_norms(&t, x);
     if (CHECK_OK(ambi_stream_create(other, NULL, &strange)))
       CHECK_STATUS(ambi_run_all(t.task, TASKS, strange), AMBI_INVALID, "another device");
     ambi_stream_destroy(strange);

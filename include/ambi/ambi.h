@@ -23,8 +23,8 @@
  *  - A tensor has at most 2^56 elements, axes of 0 counted as 1.
  *  - Every failure says why: ambi_error() (this thread, until its next failing call).
  *  - Storage is f32, f16, bf16 or f64, mixed freely between slots. Arithmetic is in f64 when any floating slot
- *    is f64 (single numbers, such as a learning rate, aside), in f32 otherwise. Conversions round to nearest even
- *    and keep NaN.
+ *    is f64 (single numbers, such as a learning rate, and grad_norm's partial aside), in f32 otherwise. Conversions
+ *    round to nearest even and keep NaN.
  *
  * ambi does not: own tensors, build graphs, differentiate for you, print, or exit. Its state is in devices; the only
  * other state is each thread's last error, and a fork() handler once a cpu device has been opened.           */

@@ -1,10 +1,12 @@
-/* scalar.h -- slots of one element, read and written on the host in f64: learning rates, step counts, norms. */
+/* scalar.h -- slots of one element, or of few, read and written on the host in f64: learning rates, step counts, norms.
+ */
 #ifndef AMBI_CPU_SCALAR_H
 #define AMBI_CPU_SCALAR_H
 #include "backends/convert.h"
 #include "backends/cpu/kernel.h"
 
-static inline double scalar_get(const cpu_call *c, int slot) {
+/* Element i of its memory */
+static inline double scalar_at(const cpu_call *c, int slot, int64_t i) {
   union {
     float f;
     double d;
@@ -14,7 +16,7 @@ static inline double scalar_get(const cpu_call *c, int slot) {
     uint8_t b;
   } v;
   ambi_dtype t = c->p->t[slot].dtype;
-  memcpy(&v, c->at[slot], ambi_dtype_size(t));
+  memcpy(&v, (const char *)c->at[slot] + i * dtype_bytes(t), ambi_dtype_size(t));
   switch (t) {
     case AMBI_F32:
       return (double)v.f;
@@ -32,6 +34,8 @@ static inline double scalar_get(const cpu_call *c, int slot) {
       return (double)v.b;
   }
 }
+
+static inline double scalar_get(const cpu_call *c, int slot) { return scalar_at(c, slot, 0); }
 
 /* A slot that is not written is left alone. */
 static inline void scalar_put(const cpu_call *c, int slot, double value) {

@@ -89,12 +89,19 @@ static void sum_task(void *context, int64_t task) {
   ((double *)(void *)c->workspace)[task] = wide_total(&sum);
 }
 
+static void add_partials(const cpu_call *c, wide_cascade *sum) {
+  const ambi_tensor *t = &c->p->t[PARTIAL];
+  const int64_t n = reads_slot(c->p, PARTIAL) ? ambi_numel(t) : 0;
+  for (int64_t i = 0; i < n; i++) wide_add(sum, scalar_at(c, PARTIAL, t->ndim ? i * t->stride[0] : 0));
+}
+
 static double sum_of_squares(const cpu_call *c) {
   const double *sums = (const double *)(void *)c->workspace;
   wide_cascade sum = {.count = 0};
   pool_run(c->threads, tasks_of(c->p), sum_task, (void *)c);
   for (int64_t task = 0; task < tasks_of(c->p); task++) wide_add(&sum, sums[task]);
-  return wide_total(&sum) + (reads_slot(c->p, PARTIAL) ? scalar_get(c, PARTIAL) : 0);
+  add_partials(c, &sum);
+  return wide_total(&sum);
 }
 
 /* ---- forward and backward ---- */

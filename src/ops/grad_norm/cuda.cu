@@ -1,7 +1,7 @@
 /* grad_norm on CUDA: each block sums the squares of some chunks, then one block sums the blocks, both in an order that
  * depends on the shape alone. In f64, as f32 squares overflow; f64 squares with Kahan's correction.
  *
- *   sumsq = partial + sum g^2;   norm = sqrt(sumsq);   scale = min(1, max_norm / norm);   dg = dnorm / norm g       */
+ *   sumsq = sum partial + sum g^2;  norm = sqrt(sumsq);  scale = min(1, max_norm / norm);  dg = dnorm / norm g        */
 #if COMPUTE_F64
 typedef long_sum wide_sum;
 #else
@@ -62,12 +62,18 @@ inline void put_scalar(int dtype, void *p, double v) {
     *(u16 *)p = (u16)(dtype == F16 ? f32_to_f16(odd(v)) : f32_to_bf16(odd(v)));
 }
 
+inline double partial(const args &a, i64 i) {
+  return load_scalar(DTYPE(PARTIAL), (const char *)AT(PARTIAL) + i * PARTIAL_STRIDE * bytes_of(DTYPE(PARTIAL)));
+}
+
 KERNEL(grad_norm_finish, 1024) {
-  double sum = 0;
-  for (i64 part = threadIdx.x; part < PARTS; part += 1024) sum += ((const double *)SUMS)[part];
-  sum = block_sum<1024>(sum);
+  double sumsq = 0;
+  for (i64 part = threadIdx.x; part < PARTS; part += 1024) sumsq += ((const double *)SUMS)[part];
+  if (HAS(PARTIAL))
+    for (i64 i = threadIdx.x; i < PARTIALS; i += 1024) sumsq += partial(a, i);
+  sumsq = block_sum<1024>(sumsq);
   if (threadIdx.x != 0) return;
-  const double sumsq = sum + (HAS(PARTIAL) ? load_scalar(DTYPE(PARTIAL), AT(PARTIAL)) : 0), norm = sqrt(sumsq);
+  const double norm = sqrt(sumsq);
 #if BACKWARD
   *(double *)FACTOR = norm == 0 ? 0 : load_scalar(DTYPE(DNORM), AT(DNORM)) / norm;
 #else

@@ -1,12 +1,13 @@
-/* grad_norm -- the L2 norm of a gradient, of one buffer or of many in turn, and the scale that clips it.
+/* grad_norm -- the L2 norm of a gradient, of one buffer or of many, and the scale that clips it.
  *
- *   sumsq = partial + sum g^2;   norm = sqrt(sumsq)      (partial: the sumsq of the buffers before; absent: 0)
+ *   sumsq = sum partial + sum g^2;   norm = sqrt(sumsq)  (partial: sumsq of other buffers; absent: 0)
  *   scale = min(1, max_norm / norm)                      (1 without a max_norm; 0 where the norm is not finite)
  *   nonfinite = 1 where the norm is not finite, else 0   (what adamw's skip reads)
  *
  *   dg = dnorm g / norm                                  (0 where the norm is 0)
  *
- * Squares are summed in f64 whatever the dtype of g, so that those of large f32 values do not overflow.            */
+ * Squares are summed in f64 whatever the dtype of g, so that those of large f32 values do not overflow. Of many buffers
+ * each gets a sumsq, side by side; the last takes them all as its partial. */
 #include <float.h>
 
 #include "ops/elementwise.h"
@@ -18,9 +19,9 @@ enum { EXTRA = AMBI_SLOT_OUTPUT | AMBI_SLOT_OPTIONAL | AMBI_SLOT_NO_GRAD };
 
 static const ambi_slot_info slots[] = {
     {"g", "(..)", "gradient", 0},
-    {"partial", "()", "sum of squares so far", AMBI_SLOT_OPTIONAL | AMBI_SLOT_NO_GRAD},
-    {"norm", "()", "norm of everything so far", AMBI_SLOT_OUTPUT},
-    {"sumsq", "()", "its square, in f64: the next call's partial", EXTRA},
+    {"partial", "() or (P)", "sums of squares of other buffers", AMBI_SLOT_OPTIONAL | AMBI_SLOT_NO_GRAD},
+    {"norm", "()", "norm of all of it", AMBI_SLOT_OUTPUT},
+    {"sumsq", "()", "its square, in f64: for another call's partial", EXTRA},
     {"scale", "()", "what to multiply gradients by", EXTRA},
     {"nonfinite", "()", "1: the norm is not finite", EXTRA | AMBI_SLOT_INTEGER},
 };
@@ -34,7 +35,7 @@ static const int8_t in_place[][2] = {{SUMSQ, PARTIAL}, {AMBI_GRAD(G), G}, {-1, -
 
 static ambi_status shapes(problem *p) {
   ambi_dtype norm = p->t[G].dtype == AMBI_F64 ? AMBI_F64 : AMBI_F32;
-  TRY(expect_one(p, PARTIAL, AMBI_F64));
+  TRY(expect_rank(p, PARTIAL, 0, 1));
   TRY(expect_one(p, NORM, norm));
   TRY(expect_one(p, SUMSQ, AMBI_F64));
   TRY(expect_one(p, SCALE, norm));
@@ -52,7 +53,7 @@ static ambi_status recipe(problem *p) {
 
 const op_def grad_norm_op = {
     .info = {.name = "grad_norm",
-             .formula = "sumsq = partial + sum g^2;  norm = sqrt(sumsq);  scale = min(1, max_norm / norm);  "
+             .formula = "sumsq = sum partial + sum g^2;  norm = sqrt(sumsq);  scale = min(1, max_norm / norm);  "
                         "nonfinite = norm is not finite",
              .gradient = "dg = dnorm g / norm",
              .doc = "The L2 norm of a gradient, and the scale that clips it.",

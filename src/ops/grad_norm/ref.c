@@ -8,7 +8,10 @@ enum { SUMSQ = AMBI_GRAD_NORM_SUMSQ, SCALE = AMBI_GRAD_NORM_SCALE, NONFINITE = A
 
 static double sum_of_squares(const ref_call *c) {
   const ambi_tensor *g = &c->p->t[G];
-  ref_sum sum = {has_slot(c->p, PARTIAL) ? ref_get(c, PARTIAL, AT(0)) : 0, 0};
+  const ambi_tensor *partial = &c->p->t[PARTIAL];
+  ref_sum sum = {0, 0};
+  for (int64_t n = 0; has_slot(c->p, PARTIAL) && n < ambi_numel(partial); n++)
+    ref_add(&sum, ref_get(c, PARTIAL, ref_index(c, PARTIAL, partial->ndim, n)));
   for (int64_t n = 0; n < ambi_numel(g); n++) {
     double v = ref_get(c, G, ref_index(c, G, g->ndim, n));
     ref_add(&sum, v * v);
