@@ -179,11 +179,10 @@ static ambi_graph *record_runs(bench_session *s, bench_case *c, layout *l, int b
   ambi_status status = ambi_record(s->target->stream);
   if (status == AMBI_UNSUPPORTED) return NULL;
   if (status == AMBI_OK) status = start_runs(s, l, batch);
-  ambi_status ended = ambi_recorded(s->target->stream, &graph);
-  if (status == AMBI_OK && ended == AMBI_OK) return graph;
-  give_up(c, status != AMBI_OK ? status : ended, ambi_error());
-  ambi_graph_destroy(graph);
-  return NULL;
+  const ambi_status ended = ambi_recorded(s->target->stream, status == AMBI_OK ? &graph : NULL);
+  if (status == AMBI_OK) status = ended;
+  if (status != AMBI_OK) give_up(c, status, ambi_error());
+  return graph;
 }
 
 /* Seconds of one run, averaged over `batch` of them; negative after a failure. */

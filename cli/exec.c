@@ -191,7 +191,7 @@ static ambi_status run_plan(session *x, const ambi_buf *slots, ambi_buf workspac
   if (s == AMBI_UNSUPPORTED) return ambi_run(x->plan, stream, slots, AMBI_SLOTS, workspace);
   if (s != AMBI_OK) return s;
   s = ambi_run(x->plan, stream, slots, AMBI_SLOTS, workspace);
-  const ambi_status ended = ambi_recorded(stream, &graph);
+  const ambi_status ended = ambi_recorded(stream, s == AMBI_OK ? &graph : NULL);
   if (s == AMBI_OK) s = ended;
   if (s == AMBI_OK) s = ambi_replay(graph, stream);
   if (s == AMBI_OK) s = ambi_stream_wait(stream);

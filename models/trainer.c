@@ -93,7 +93,7 @@ static ambi_status run_or_replay(trainer *r) {
   r->tried_graph = 1;
   if (ambi_record(r->m->stream) != AMBI_OK) return AMBI_OK; /* a device without graphs */
   s = run_all(r);
-  ambi_status recorded = ambi_recorded(r->m->stream, &r->graph);
+  const ambi_status recorded = ambi_recorded(r->m->stream, s == AMBI_OK ? &r->graph : NULL);
   return s == AMBI_OK ? recorded : s;
 }
 

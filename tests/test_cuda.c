@@ -400,6 +400,19 @@ static void test_little_shared_memory(void) {
 }
 
 /* ---- graphs ---- */
+/* The driver refuses a launch, and then the recording that it spoiled. */
+static void check_dropped(rig *r) {
+  CHECK_OK(ambi_record(r->stream));
+  setenv("FAKECUDA_FAIL", "cuLaunchKernel:1:900:1,cuStreamEndCapture:1:901:1", 1);
+  const ambi_status s = rig_run(r);
+  CHECK(s != AMBI_OK && strstr(ambi_error(), "900"), "the launch fails: %s", ambi_error());
+  CHECK_OK(ambi_recorded(r->stream, NULL));
+  CHECK(strstr(ambi_error(), "900"), "what failed is still said: %s", ambi_error());
+  unsetenv("FAKECUDA_FAIL");
+  CHECK_OK(ambi_recorded(r->stream, NULL)); /* the stand-in, which was told to refuse, still records */
+  CHECK(rig_run(r) == AMBI_OK, "%s", ambi_error());
+}
+
 static void test_graph(void) {
   rig r;
   float direct[N], replayed[N];
@@ -419,6 +432,7 @@ static void test_graph(void) {
   read_y(&r, replayed);
   CHECK(!memcmp(direct, replayed, sizeof direct), "a replay gives other bits");
   CHECK_STATUS(ambi_recorded(r.stream, &none), AMBI_INVALID, "recording");
+  check_dropped(&r);
   ambi_free(r.dev, meanwhile);
   ambi_graph_destroy(graph);
   rig_close(&r);

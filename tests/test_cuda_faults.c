@@ -76,7 +76,8 @@ static ambi_status use(const program *p, ambi_graph **graph) {
   STEP(ambi_run_all(tasks, 2, p->stream));
   STEP(ambi_record(p->stream));
   s = ambi_run(p->plan, p->stream, slots, AMBI_SLOTS, (ambi_buf){0});
-  const ambi_status ended = ambi_recorded(p->stream, graph); /* in any case: a stream that records is of no use */
+  const ambi_status ended =
+      ambi_recorded(p->stream, s == AMBI_OK ? graph : NULL); /* in any case: it is of no use else */
   STEP(s != AMBI_OK ? s : ended);
   STEP(ambi_replay(*graph, p->stream));
   STEP(ambi_download(p->stream, v, p->y, sizeof v));

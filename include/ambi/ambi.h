@@ -291,7 +291,8 @@ AMBI_API ambi_status ambi_run_all(const ambi_task *tasks, size_t count, ambi_str
 
 /* ---- graphs: what runs on a stream between record and recorded is kept instead of run, and replayed as one ----
  * Buffers are those of the recording, so what changes from step to step (a learning rate) lives in device memory.
- * AMBI_UNSUPPORTED on devices that have none.                                                                   */
+ * AMBI_UNSUPPORTED on devices that have none. After a run that failed, ambi_recorded with out NULL ends the recording
+ * and drops it; ambi_error() still says what failed.                                                            */
 AMBI_API ambi_status ambi_record(ambi_stream *s);
 AMBI_API ambi_status ambi_recorded(ambi_stream *s, ambi_graph **out);
 AMBI_API ambi_status ambi_replay(const ambi_graph *g, ambi_stream *s);

@@ -162,6 +162,11 @@ void cuda_then(cuda_plan *k, cuda_call *call, void *context, void (*release)(con
 /* Elements in 16 bytes of the smallest dtype (16 bits at least), if all `slots` are dense along their last axis;
  * else 1. Rows may still begin at any multiple of an element: see cuda_rows_are_even. */
 int64_t cuda_vector(const cuda_plan *k, uint32_t slots);
+/* Whether that many elements fill words of 16 bytes; unsigned, as strides of tensors without elements may be anything
+ */
+static inline bool whole_words(int64_t elements, ambi_dtype t) {
+  return (uint64_t)elements * (uint64_t)dtype_bytes(t) % 16 == 0;
+}
 static inline int64_t cuda_blocks(const cuda_plan *k, int64_t wanted,
                                   int64_t each) { /* at most `each` a multiprocessor */
   int64_t most = (int64_t)k->dev->multiprocessors * each;

@@ -121,14 +121,15 @@ void cuda_table(cuda_plan *k, const char *name, int columns, const int64_t *rows
   append(k, "#define %s(s, i) (a.n[%d + %d * RANK(s) + (i)])\n", name, at, columns);
 }
 
-/* One dtype, or two: 16-bit activations with f32 weights. Any other mixture is rare and shares one slower text. */
+/* One dtype, or two: 16-bit activations with f32 weights. Any other mixture is rare and shares one slower text. Numbers
+ * in f64 beside arithmetic in f32, such as grad_norm's sumsq, do not count. */
 static bool few_dtypes(const cuda_plan *k) {
   uint32_t seen = 0;
   for (uint32_t m = used_slots(k); m; m &= m - 1) {
     ambi_dtype t = k->p->t[__builtin_ctz(m)].dtype;
     if (is_float(t)) seen |= UINT32_C(1) << t;
   }
-  seen &= ~(UINT32_C(1) << k->p->compute);
+  seen &= ~(UINT32_C(1) << k->p->compute | UINT32_C(1) << AMBI_F64);
   return (seen & (seen - 1)) == 0;
 }
 

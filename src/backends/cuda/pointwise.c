@@ -59,7 +59,7 @@ line_split cuda_lines(cuda_plan *k, const grid *g, uint32_t slots) {
     int s = __builtin_ctz(m);
     if (g->ndim) stride[s] = g->stride[s][g->ndim - 1];
     dense = dense && stride[s] == 1;
-    for (int i = 0; i < rows.ndim; i++) even = even && g->stride[s][i] * dtype_bytes(k->p->t[s].dtype) % 16 == 0;
+    for (int i = 0; i < rows.ndim; i++) even = even && whole_words(g->stride[s][i], k->p->t[s].dtype);
     if (dtype_bytes(k->p->t[s].dtype) > largest) largest = dtype_bytes(k->p->t[s].dtype);
   }
   dense = cuda_specialise(k, dense);

@@ -22,7 +22,7 @@ bool cuda_rows_are_even(const cuda_plan *k, uint32_t scalars) {
   const grid *g = &rows_of(k->p)->rows;
   for (int s = 0; s < AMBI_SLOTS; s++)
     for (int i = 0; i < g->ndim && has_rows(k, scalars, s); i++)
-      if (g->stride[s][i] * dtype_bytes(k->p->t[s].dtype) % 16) return false;
+      if (!whole_words(g->stride[s][i], k->p->t[s].dtype)) return false;
   return true;
 }
 

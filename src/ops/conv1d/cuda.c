@@ -120,8 +120,7 @@ static bool channels_are_dense(const cuda_plan *k, const conv1d_recipe *r) {
 static bool rows_are_even(const cuda_plan *k, const conv1d_recipe *r) {
   for (uint32_t m = (k->p->reads | k->p->writes) & SEQUENCES; m; m &= m - 1) {
     int s = __builtin_ctz(m);
-    int64_t bytes = dtype_bytes(k->p->t[s].dtype);
-    if (r->stride[s][0] * bytes % 16 || r->stride[s][2] * bytes % 16) return false;
+    if (!whole_words(r->stride[s][0] | r->stride[s][2], k->p->t[s].dtype)) return false;
   }
   return true;
 }

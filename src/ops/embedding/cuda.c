@@ -51,10 +51,9 @@ static void plan_backward(cuda_plan *k, const embedding_recipe *r, int along) {
 /* Every row begins at a multiple of 16 bytes where the first does. */
 static bool rows_are_even(const cuda_plan *k, const embedding_recipe *r) {
   int rows = is_backward(k->p) ? DY : Y, words = is_backward(k->p) ? DW : W;
-  int64_t bytes = dtype_bytes(k->p->t[rows].dtype);
   for (int axis = 0; axis < r->tokens.ndim; axis++)
-    if (r->tokens.stride[rows][axis] * bytes % 16) return false;
-  return k->p->t[words].stride[0] * dtype_bytes(k->p->t[words].dtype) % 16 == 0;
+    if (!whole_words(r->tokens.stride[rows][axis], k->p->t[rows].dtype)) return false;
+  return whole_words(k->p->t[words].stride[0], k->p->t[words].dtype);
 }
 
 static ambi_status plan(cuda_plan *k) {

@@ -35,7 +35,7 @@ static const int8_t in_place[][2] = {{SUMSQ, PARTIAL}, {AMBI_GRAD(G), G}, {-1, -
 
 static ambi_status shapes(problem *p) {
   ambi_dtype norm = p->t[G].dtype == AMBI_F64 ? AMBI_F64 : AMBI_F32;
-  TRY(expect_rank(p, PARTIAL, 0, 1));
+  if (ambi_numel(&p->t[PARTIAL]) != 1) TRY(expect_rank(p, PARTIAL, 0, 1)); /* one number, as sumsq is, of any rank */
   TRY(expect_one(p, NORM, norm));
   TRY(expect_one(p, SUMSQ, AMBI_F64));
   TRY(expect_one(p, SCALE, norm));

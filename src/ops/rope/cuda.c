@@ -23,10 +23,11 @@ static bool rows_are_even(const cuda_plan *k, const rope_recipe *r) {
   static const int slots[] = {X, Y, AMBI_GRAD(X), AMBI_GRAD(Y)};
   for (int i = 0; i < 4; i++) {
     int s = slots[i];
-    int64_t bytes = reads_slot(k->p, s) || writes_slot(k->p, s) ? dtype_bytes(k->p->t[s].dtype) : 0;
-    if (r->batch_stride[s] * bytes % 16 || r->row_stride[s] * bytes % 16) return false;
+    if (!reads_slot(k->p, s) && !writes_slot(k->p, s)) continue;
+    const ambi_dtype t = k->p->t[s].dtype;
+    if (!whole_words(r->batch_stride[s] | r->row_stride[s], t)) return false;
     for (int axis = 0; axis < r->heads.ndim; axis++)
-      if (r->heads.stride[s][axis] * bytes % 16) return false;
+      if (!whole_words(r->heads.stride[s][axis], t)) return false;
   }
   return true;
 }

@@ -229,7 +229,7 @@ static bool pieces_even(const problem *p, int64_t lanes) {
     const scan_strides *of = &r->stride[s];
     if (!(reads_slot(p, s) || writes_slot(p, s)) || s == GRAD(B) || s == GRAD(C)) continue;
     const int64_t row = s == B || s == C ? (by_steps(r) ? of->n : of->l) : steps_dense(p) ? of->d : of->l;
-    even = (of->b | of->g | row) * (int64_t)dtype_bytes(p->t[s].dtype) % 16 == 0;
+    even = whole_words(of->b | of->g | row, p->t[s].dtype);
   }
   return even;
 }
