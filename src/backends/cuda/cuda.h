@@ -120,6 +120,7 @@ struct cuda_plan {
   bool failed;  /* a call below ran out of room or memory */
   bool huge;    /* .. or a launch has more blocks, or shared memory, than there can be */
   bool special; /* has a text of its own: see cuda_specialise */
+  bool general; /* may have none: the last try's took more shared memory than a block may have */
   bool hopper;  /* compile for sm_90a: wgmma */
 };
 

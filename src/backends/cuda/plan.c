@@ -144,7 +144,7 @@ bool cuda_specialise(cuda_plan *k, bool possible) {
     if (n > most) most = n;
   }
   bool wanted = k->dev->special == SPECIAL_LARGE ? most >= LARGE : k->dev->special == SPECIAL_ALWAYS;
-  k->special = possible && wanted && few_dtypes(k);
+  k->special = possible && wanted && !k->general && few_dtypes(k);
   if (k->special)
     append(k, "#define DTYPES_0 0x%llxull\n#define DTYPES_1 0x%llxull\n#define USED 0x%xu\n#define ADDS_TO 0x%xu\n",
            (unsigned long long)a->dtypes[0], (unsigned long long)a->dtypes[1], a->used, a->adds);
@@ -330,19 +330,31 @@ static void free_plan(cuda_plan *k) {
   free(k);
 }
 
-ambi_status cuda_make_plan(ambi_device *dev, ambi_plan *plan) {
-  cuda_plan *k = calloc(1, sizeof *k);
-  if (!k) return fail(AMBI_NO_MEMORY, "%s: no memory for a plan", plan->p.def->info.name);
-  k->dev = cuda_of(dev);
-  k->p = &plan->p;
+static ambi_status try_plan(cuda_device *dev, const problem *p, bool general, cuda_plan **out) {
+  cuda_plan *k = *out = calloc(1, sizeof *k);
+  if (!k) return fail(AMBI_NO_MEMORY, "%s: no memory for a plan", p->def->info.name);
+  k->dev = dev;
+  k->p = p;
   k->variant = "";
   k->texts = PRODUCT_TEXTS;
-  ambi_status s = cuda_enter(k->dev);
-  if (s == AMBI_OK) {
-    s = build(k);
-    cuda_leave(k->dev);
+  k->general = general;
+  TRY(cuda_enter(dev));
+  const ambi_status s = build(k);
+  cuda_leave(dev);
+  return s;
+}
+
+/* How much shared memory a kernel takes is known when it is compiled. If that is more than this GPU has, the text that
+ * serves all plans, whose tiles are small, will do. */
+ambi_status cuda_make_plan(ambi_device *dev, ambi_plan *plan) {
+  cuda_plan *k;
+  ambi_status s = try_plan(cuda_of(dev), &plan->p, false, &k);
+  if (s == AMBI_UNSUPPORTED && k->special) {
+    free_plan(k);
+    s = try_plan(cuda_of(dev), &plan->p, true, &k);
   }
-  if (s != AMBI_OK) return free_plan(k), s;
+  if (s != AMBI_OK && k) free_plan(k);
+  if (s != AMBI_OK) return s;
   plan->code = k;
   plan->workspace = k->workspace;
   plan->accumulator = sums_of(&plan->p);
