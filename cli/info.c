@@ -78,7 +78,7 @@ static void print_op(ambi_kind kind) {
   table_print(&slots, "  ");
   reflect_attrs(op, &attrs);
   if (attrs.rows > 1) {
-    printf("\nattributes (0 means the default, unless 0 is a choice)\n");
+    printf("\nattributes (in C, 0 means the default)\n");
     table_print(&attrs, "  ");
   }
   if (op->in_place && op->in_place[0][0] >= 0) {

@@ -54,16 +54,20 @@ static void default_text(const ambi_attr_info *a, char *out, size_t n) {
   }
 }
 
-/* "0 to 1", "from 0 up", "any", or the names of an enum. */
+/* "0 to 1", "from 0 up", "any", or the names of an enum; without 0, where that means another default. */
 static void range_text(const ambi_attr_info *a, char *out, size_t n) {
-  int below = a->min <= -DBL_MAX, above = a->max >= DBL_MAX;
+  const int whole = a->type == AMBI_ATTR_I32, no_zero = a->def != 0 && a->min <= 0 && a->max >= 0;
+  const int below = a->min <= (whole ? INT32_MIN : -DBL_MAX), above = a->max >= (whole ? INT32_MAX : DBL_MAX);
   *out = 0;
   if (a->type == AMBI_ATTR_ENUM) {
     for (int i = 0; a->names && a->names[i]; i++) append(out, n, a->names[i]);
   } else if (a->type == AMBI_ATTR_BOOL) {
     snprintf(out, n, "true, false");
+  } else if ((no_zero && a->min == 0) || a->min == DBL_MIN) {
+    snprintf(out, n, "above 0");
+    if (!above) snprintf(out, n, "above 0, to %g", a->max);
   } else if (below && above) {
-    snprintf(out, n, "any");
+    snprintf(out, n, no_zero ? "any but 0" : "any");
   } else if (above) {
     snprintf(out, n, "from %g up", a->min);
   } else if (below) {

@@ -4,7 +4,10 @@ include(CMakePackageConfigHelpers)
 install(TARGETS ambi_shared ambi_static EXPORT ambi-targets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(TARGETS ambi RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+if(TARGET ambi)
+  install(TARGETS ambi RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES include/ambi/ambi.h include/ambi/pack.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ambi)
 
 # pkg-config: the prefix is found from where ambi.pc lies, so an installed tree can be moved.

@@ -11,11 +11,14 @@
  *   ambi_run(plan, stream, bufs, AMBI_SLOTS, workspace);               many times: launch only
  *
  * Rules that hold everywhere
- *  - A zeroed struct means "all defaults". A zeroed ambi_buf or ambi_tensor means "absent".
- *  - The caller owns every buffer, workspace included; a plan owns only code.
+ *  - A zeroed struct means "all defaults". A zeroed ambi_buf or ambi_tensor means "absent". So where an attribute's
+ *    default is not 0, as of softmax's scale, 0 cannot be asked for: `ambi info OP` names defaults.
+ *  - The caller owns every buffer, workspace included; a plan owns only code. A buffer begins at element (0, .., 0),
+ *    also where strides are negative, at a multiple of the element's size.
  *  - ambi_run allocates nothing, compiles nothing and never waits for the device.
  *  - A plan is immutable: any threads may run it at once on different buffers. A stream belongs to one thread,
- *    and a graph to one at a time. Threads share a device: they may make plans, allocate and open streams at once.
+ *    and a graph to one at a time. Threads share a device: they may make plans, allocate, open streams and
+ *    run on the device's own stream (NULL) at once.
  *  - After fork(), a child may go on using cpu and ref, in one thread; it may use nothing of cuda.
  *  - Same inputs, same plan, same device: same bits, for any number of threads. (cuda: in buffers aligned to 16
  *    bytes, as ambi_alloc's are; matrix products of other buffers are computed another way.)
@@ -279,8 +282,9 @@ AMBI_API ambi_status ambi_run(const ambi_plan *p, ambi_stream *s, const ambi_buf
 /* Runs that do not depend on each other, such as an optimizer's over its tensors, in any order and side by side where
  * the device can: small ones fill it only together. All of them come after earlier work on s, and later work on s comes
  * after all of them. They may share what they read; no other may touch what one writes or has as workspace (AdamW's
- * step_out over a step that others read belongs in a later run). If one is refused, none has run; after any other
- * failure some may have. The first call on a stream may create a few more, to spread the runs over.               */
+ * step_out over a step that others read belongs in a later run): that is not checked. If one is refused, none has run;
+ * after any other failure some may have. The stream is one of the caller's, not NULL: its first call may create a few
+ * more, to spread the runs over.                                                                                  */
 typedef struct {
   const ambi_plan *plan;
   const ambi_buf *slots; /* n of them, as for ambi_run */
