@@ -186,38 +186,62 @@ typedef enum {
   AMBI_KINDS /* one past the last */
 } ambi_kind;
 
+/* Slots, and their shapes as `ambi info OP` has them */
+/* unary: x (..), y (..) */
 enum { AMBI_UNARY_X, AMBI_UNARY_Y };
+/* gated: v (..), g (..), y (..) */
 enum { AMBI_GATED_V, AMBI_GATED_G, AMBI_GATED_Y };
+/* add: a (..), b (..), y (..) */
 enum { AMBI_ADD_A, AMBI_ADD_B, AMBI_ADD_Y };
+/* cast: x (..), y (..) */
 enum { AMBI_CAST_X, AMBI_CAST_Y };
+/* copy: x (..), y (..) */
 enum { AMBI_COPY_X, AMBI_COPY_Y };
+/* fill: y (..) */
 enum { AMBI_FILL_Y };
+/* rmsnorm: x (.., C), w (C), residual (.., C), y (.., C), sum (.., C), rstd (..) */
 enum { AMBI_RMSNORM_X, AMBI_RMSNORM_W, AMBI_RMSNORM_RESIDUAL, AMBI_RMSNORM_Y, AMBI_RMSNORM_SUM, AMBI_RMSNORM_RSTD };
+/* layernorm: x (.., C), w (C), b (C), residual (.., C), y (.., C), sum (.., C), mean (..), rstd (..) */
 enum {
   AMBI_LAYERNORM_X, AMBI_LAYERNORM_W, AMBI_LAYERNORM_B, AMBI_LAYERNORM_RESIDUAL,
   AMBI_LAYERNORM_Y, AMBI_LAYERNORM_SUM, AMBI_LAYERNORM_MEAN, AMBI_LAYERNORM_RSTD
 };
+/* linear: x (.., K), w (N, K), b (N), y (.., N) */
 enum { AMBI_LINEAR_X, AMBI_LINEAR_W, AMBI_LINEAR_B, AMBI_LINEAR_Y };
+/* conv1d: x (B, D, L), w (D, W), b (D), x0 (B, D, W-1), y (B, D, L), x_last (B, D, W-1) */
 enum { AMBI_CONV1D_X, AMBI_CONV1D_W, AMBI_CONV1D_B, AMBI_CONV1D_X0, AMBI_CONV1D_Y, AMBI_CONV1D_X_LAST };
+/* selective_scan: u (B, D, L), delta (B, D, L), a (D, N), b (B, G, N, L), (B, N, L) or (D, N),
+ *   c (B, G, N, L), (B, N, L) or (D, N), d (D), z (B, D, L), delta_bias (D), h0 (B, D, N), seq_idx (B, L),
+ *   y (B, D, L), h_last (B, D, N), chunk_state (B, ceil(L/64), D, N) */
 enum {
   AMBI_SCAN_U, AMBI_SCAN_DELTA, AMBI_SCAN_A, AMBI_SCAN_B, AMBI_SCAN_C, AMBI_SCAN_D, AMBI_SCAN_Z,
   AMBI_SCAN_DELTA_BIAS, AMBI_SCAN_H0, AMBI_SCAN_SEQ_IDX, AMBI_SCAN_Y, AMBI_SCAN_H_LAST, AMBI_SCAN_CHUNK_STATE
 };
+/* adamw: p (..), g (..), m (..), v (..), lr (), step (), scale (), skip (), p_out (..), m_out (..), v_out (..),
+ *   p_copy (..), step_out () */
 enum {
   AMBI_ADAMW_P, AMBI_ADAMW_G, AMBI_ADAMW_M, AMBI_ADAMW_V, AMBI_ADAMW_LR, AMBI_ADAMW_STEP, AMBI_ADAMW_SCALE,
   AMBI_ADAMW_SKIP, AMBI_ADAMW_P_OUT, AMBI_ADAMW_M_OUT, AMBI_ADAMW_V_OUT, AMBI_ADAMW_P_COPY, AMBI_ADAMW_STEP_OUT
 };
+/* grad_norm: g (..), partial () or (P), norm (), sumsq (), scale (), nonfinite () */
 enum {
   AMBI_GRAD_NORM_G, AMBI_GRAD_NORM_PARTIAL, AMBI_GRAD_NORM_NORM, AMBI_GRAD_NORM_SUMSQ, AMBI_GRAD_NORM_SCALE,
   AMBI_GRAD_NORM_NONFINITE
 };
-
+/* softmax: x (.., C), y (.., C) */
 enum { AMBI_SOFTMAX_X, AMBI_SOFTMAX_Y };
+/* cross_entropy: logits (.., C), target (..), loss () or (..), lse (..), grad (.., C) */
 enum { AMBI_CE_LOGITS, AMBI_CE_TARGET, AMBI_CE_LOSS, AMBI_CE_LSE, AMBI_CE_GRAD };
+/* linear_cross_entropy: x (.., K), w (C, K), b (C), target (..), loss () or (..), lse (..) */
 enum { AMBI_LINEAR_CE_X, AMBI_LINEAR_CE_W, AMBI_LINEAR_CE_B, AMBI_LINEAR_CE_TARGET, AMBI_LINEAR_CE_LOSS, AMBI_LINEAR_CE_LSE };
+/* embedding: tokens (..), w (V, C), y (.., C) */
 enum { AMBI_EMBEDDING_TOKENS, AMBI_EMBEDDING_W, AMBI_EMBEDDING_Y };
+/* rope: x (.., L, D), positions (L) or (B, L), frequencies (dims/2), y (.., L, D) */
 enum { AMBI_ROPE_X, AMBI_ROPE_POSITIONS, AMBI_ROPE_FREQUENCIES, AMBI_ROPE_Y };
+/* attention: q (B, H, L, D), k (B, G, S, D), v (B, G, S, D), lengths (B), o (B, H, L, D), lse (B, H, L) */
 enum { AMBI_ATTENTION_Q, AMBI_ATTENTION_K, AMBI_ATTENTION_V, AMBI_ATTENTION_LENGTHS, AMBI_ATTENTION_O, AMBI_ATTENTION_LSE };
+/* ssd: x (B, L, H, P), delta (B, L, H), a (H), b (B, L, G, N), c (B, L, G, N), d (H), delta_bias (H),
+ *   h0 (B, H, P, N), seq_idx (B, L), y (B, L, H, P), h_last (B, H, P, N) */
 enum {
   AMBI_SSD_X, AMBI_SSD_DELTA, AMBI_SSD_A, AMBI_SSD_B, AMBI_SSD_C, AMBI_SSD_D, AMBI_SSD_DELTA_BIAS, AMBI_SSD_H0,
   AMBI_SSD_SEQ_IDX, AMBI_SSD_Y, AMBI_SSD_H_LAST
