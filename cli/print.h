@@ -1,6 +1,7 @@
 /* print.h -- output that several commands share: aligned tables, and a word before long work. */
 #ifndef CLI_PRINT_H
 #define CLI_PRINT_H
+#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -8,6 +9,9 @@ enum { TABLE_COLUMNS = 12 };
 
 /* The end of a word that is counted. */
 static inline const char *plural(int64_t count) { return count == 1 ? "" : "s"; }
+
+/* For printf: a NaN without the sign that some machines give it. */
+static inline double shown(double v) { return isnan(v) ? fabs(v) : v; }
 
 /* table t = {.columns = 2}; table_row(&t, "op", "doc"); .. table_print(&t, "  "); table_free(&t); */
 typedef struct {

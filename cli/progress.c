@@ -7,6 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "print.h"
+
 static double now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
@@ -45,9 +47,9 @@ static void show_step(void *context, int64_t step, double loss, double norm, dou
   p->shown = t;
   clear_line(p);
   duration(time_left, sizeof time_left, left);
-  printf("step %lld/%lld  loss %.4f", (long long)step, (long long)p->steps, loss);
+  printf("step %lld/%lld  loss %.4f", (long long)step, (long long)p->steps, shown(loss));
   if (p->val_bits > 0) printf("  val %.3f bits/byte", p->val_bits);
-  printf("  norm %.3g  lr %.2e  %.0f tokens/s  %s left", norm, lr, tokens_per_s, time_left);
+  printf("  norm %.3g  lr %.2e  %.0f tokens/s  %s left", shown(norm), lr, tokens_per_s, time_left);
   p->open = p->terminal;
   if (!p->terminal) printf("\n");
   fflush(stdout);
@@ -58,7 +60,7 @@ static void show_eval(void *context, int64_t step, double loss, double bits_per_
   p->val_bits = bits_per_byte;
   if (p->quiet) return;
   clear_line(p);
-  printf("step %lld  validation loss %.4f, %.3f bits per byte\n", (long long)step, loss, bits_per_byte);
+  printf("step %lld  validation loss %.4f, %.3f bits per byte\n", (long long)step, shown(loss), shown(bits_per_byte));
   fflush(stdout);
 }
 

@@ -82,11 +82,20 @@ static void show_plan(const training *t) {
   fflush(stdout);
 }
 
-static int finish(const training *t, const training_result *r, char *err, size_t n) {
-  printf("%lld step%s in %.0f s, %.0f tokens/s, %.2f GiB on the device; loss %.4f", (long long)r->steps,
-         plural(r->steps), r->seconds, r->tokens_per_s, (double)r->device_bytes / 0x1p30, r->loss);
+static void show_result(const training_result *r) {
+  const double gib = (double)r->device_bytes / 0x1p30;
+  if (r->ran)
+    printf("%lld step%s in %.0f s, %.0f tokens/s, %.2f GiB on the device; loss %.4f", (long long)r->steps,
+           plural(r->steps), r->seconds, r->tokens_per_s, gib, shown(r->loss));
+  else
+    printf("stopped before a step was taken, after %lld of them; %.2f GiB on the device", (long long)r->steps, gib);
+  if (r->skipped) printf(", %lld step%s skipped", (long long)r->skipped, plural(r->skipped));
   if (isfinite(r->bits_per_byte)) printf(", validation %.3f bits per byte", r->bits_per_byte);
   printf("\n");
+}
+
+static int finish(const training *t, const training_result *r, char *err, size_t n) {
+  show_result(r);
   if (!report_write(t->folder, err, n)) return 0;
   char newest[PATH], why[PATH];
   if (!training_newest(t->folder, newest, sizeof newest, why, sizeof why))

@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -62,6 +63,16 @@ static const safetensors_tensor *find_tensor(const safetensors *f, const char *p
   return snprintf(err, n, "tensor '%s' is %s; the config makes it %s", name, is, wanted), NULL;
 }
 
+/* Of a model that learns: every step would be skipped, or spread what is no number. */
+static int all_finite(const char *name, const double *values, int64_t count, char *err, size_t n) {
+  int64_t i = 0;
+  while (i < count && isfinite(values[i])) i++;
+  if (i == count) return 1;
+  return snprintf(err, n, "tensor '%s' is not finite, first at element %lld: nothing can be learned from there", name,
+                  (long long)i),
+         0;
+}
+
 static int read_param(model *m, ambi_buf list, const param *p, const safetensors *f, const char *prefix, char *err,
                       size_t n) {
   const safetensors_tensor *t = find_tensor(f, prefix, p, err, n);
@@ -69,7 +80,8 @@ static int read_param(model *m, ambi_buf list, const param *p, const safetensors
   double *values = malloc((size_t)p->count * sizeof *values);
   if (!values) return snprintf(err, n, "out of memory"), 0;
   model_values(dtype_of(t), t->data, values, p->count);
-  int ok = model_put(m, list, p, values, err, n);
+  int ok = !m->grads.data || all_finite(t->name, values, p->count, err, n);
+  ok = ok && model_put(m, list, p, values, err, n);
   free(values);
   return ok;
 }

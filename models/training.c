@@ -26,7 +26,7 @@ typedef struct {
   int64_t saved;             /* the step of the newest checkpoint; -1: none */
   int judged;                /* some of the text is held out, and looked at now and then */
   int64_t skipped;           /* in a row */
-  double updates;            /* of the parameters, when the numbers were last looked at */
+  double updates, begun;     /* of the parameters, when the numbers were last looked at, and when it began */
   double mark_time;
   int64_t mark_step;
   training_result *result;
@@ -66,6 +66,8 @@ static int run_step(loop *l, int look, double v[NUMBERS]) {
 
 static int is_finite(const double v[NUMBERS]) { return v[NUMBER_NONFINITE] == 0 && isfinite(v[NUMBER_LOSS]); }
 
+static const char advice[] = "A lower --lr, a longer --warmup, a smaller --clip or --dtype f32 may help";
+
 /* `skipped` of the last `steps` steps, perhaps the newest: where it came from, and whether to go on. */
 static int explain_skipped(loop *l, const double v[NUMBERS], int64_t skipped, int64_t steps) {
   char text[400], where[200] = "";
@@ -82,10 +84,15 @@ static int explain_skipped(loop *l, const double v[NUMBERS], int64_t skipped, in
   run_log_skipped(&l->run, l->step + 1, text);
   if (l->t->hooks.say) l->t->hooks.say(l->t->hooks.context, text);
   if (l->skipped < MOST_SKIPPED) return 1;
-  return snprintf(l->err, l->n,
-                  "%lld steps in a row were skipped; %s. A lower --lr, a longer --warmup, a smaller --clip or --dtype "
-                  "f32 may help; the last checkpoint is untouched",
-                  (long long)l->skipped, text),
+  return snprintf(l->err, l->n, "%lld steps in a row were skipped; %s. %s; the last checkpoint is untouched",
+                  (long long)l->skipped, text, advice),
+         0;
+}
+
+/* A run too short to have MOST_SKIPPED of them. */
+static int learned_nothing(const loop *l) {
+  return snprintf(l->err, l->n, "no step of %lld could be taken: nothing was learned. %s", (long long)l->o.steps,
+                  advice),
          0;
 }
 
@@ -104,9 +111,11 @@ static int look_at(loop *l, double v[NUMBERS]) {
     l->t->hooks.step(l->t->hooks.context, l->step + 1, v[NUMBER_LOSS], v[NUMBER_NORM], lr, rate, left);
   const int64_t skipped = steps - (int64_t)(v[NUMBER_STEP] - l->updates);
   l->updates = v[NUMBER_STEP];
-  if (skipped > 0 || !is_finite(v)) return explain_skipped(l, v, skipped, steps);
-  l->skipped = 0;
-  return 1;
+  l->result->skipped = done - (int64_t)(l->updates - l->begun);
+  const int all_taken = skipped <= 0 && is_finite(v);
+  if (all_taken) l->skipped = 0;
+  if (!all_taken && !explain_skipped(l, v, skipped, steps)) return 0;
+  return l->updates > 0 || l->step + 1 < l->o.steps ? 1 : learned_nothing(l);
 }
 
 /* ---- every so often ---- */
@@ -186,7 +195,7 @@ static int prepare(loop *l, const char *from) {
   if (from && !checkpoint_load_optimizer(&l->learn.o, from, &l->step, l->err, l->n)) return 0;
   double v[NUMBERS];
   if (!trainer_numbers(&l->learn, v, l->err, l->n)) return 0;
-  l->updates = v[NUMBER_STEP];
+  l->updates = l->begun = v[NUMBER_STEP];
   a.parts = 1;
   a.forward_only = 1;
   l->judged = o->eval_every && dataset_tokens(l->t->data, 1) > 0;
@@ -230,7 +239,7 @@ static int profile(loop *l) {
 
 int training_run(const training *t, const char *from, training_result *result, char *err, size_t n) {
   loop l = {.t = t, .o = t->options, .result = result, .err = err, .n = n};
-  *result = (training_result){.val_loss = NAN, .bits_per_byte = NAN};
+  *result = (training_result){.loss = NAN, .val_loss = NAN, .bits_per_byte = NAN, .tokens_per_s = NAN};
   l.began = l.mark_time = run_seconds();
   int ok = prepare(&l, from);
   if (ok) {
@@ -239,6 +248,7 @@ int training_run(const training *t, const char *from, training_result *result, c
     ok = go(&l) && (!t->hooks.profile || profile(&l));
   }
   result->steps = l.step;
+  result->ran = l.step - l.first;
   result->seconds = elapsed(&l);
   if (!run_end(&l.run, l.step, result->seconds, !ok ? err : result->stopped ? "stopped" : "done", err, n, ok)) ok = 0;
   generator_destroy(&l.speak);

@@ -46,6 +46,8 @@ typedef struct {
 
 typedef struct {
   int64_t steps;                  /* done in all */
+  int64_t ran;                    /* of them by this call; 0: the numbers of steps are NAN */
+  int64_t skipped;                /* of those */
   double loss;                    /* of the last one */
   double val_loss, bits_per_byte; /* of the last evaluation; NAN: none */
   double seconds, tokens_per_s;
