@@ -72,9 +72,11 @@ static int evaluate(opened *o, const dataset *d, int64_t batch, int64_t length, 
   const double loss = t.loss / (double)t.tokens;
   if (!isfinite(loss))
     return snprintf(err, n, "the loss is not finite: parameters hold NaN or inf, or --dtype is too narrow for them"), 0;
-  printf("%lld token%s, %lld byte%s, %lld file%s\nloss %.5f nats a token\nperplexity %.4f\nbits per byte %.4f\n",
-         (long long)t.tokens, plural(t.tokens), (long long)t.bytes, plural(t.bytes), (long long)d->files,
-         plural(d->files), loss, exp(loss), t.loss / (double)t.bytes / log(2));
+  printf("%lld token%s, %lld byte%s, %lld file%s", (long long)t.tokens, plural(t.tokens), (long long)t.bytes,
+         plural(t.bytes), (long long)d->files, plural(d->files));
+  print_left_out(d->binary);
+  printf("\nloss %.5f nats a token\nperplexity %.4f\nbits per byte %.4f\n", loss, exp(loss),
+         t.loss / (double)t.bytes / log(2));
   return 1;
 }
 

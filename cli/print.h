@@ -10,6 +10,11 @@ enum { TABLE_COLUMNS = 12 };
 /* The end of a word that is counted. */
 static inline const char *plural(int64_t count) { return count == 1 ? "" : "s"; }
 
+/* Files of folders that are no text, if there are any: behind the number of those that are. */
+static inline void print_left_out(int64_t binary) {
+  if (binary) printf(", %lld binary left out", (long long)binary);
+}
+
 /* For printf: a NaN without the sign that some machines give it. */
 static inline double shown(double v) { return isnan(v) ? fabs(v) : v; }
 

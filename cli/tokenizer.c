@@ -43,7 +43,7 @@ static int fail(const char *command, const char *why) {
 
 typedef struct {
   tokenizer_trainer *trainer;
-  int64_t files, bytes;
+  int64_t files, binary, bytes;
   int terminal; /* whether a line of progress is shown */
   double shown;
 } job;
@@ -75,6 +75,7 @@ static int add_file(void *context, const char *path, int named, char *err, size_
   free(text);
   if (!ok) snprintf(err, n, "%s: out of memory", path);
   j->files += !binary;
+  j->binary += binary;
   j->bytes += binary ? 0 : (int64_t)bytes;
   if (is_due(j)) {
     fprintf(stderr, "\r\033[K%.1f MB read, %" PRId64 " different words", (double)j->bytes / 1e6,
@@ -99,8 +100,9 @@ static int train(job *j, const char *const *paths, tokenizer_training *o, const 
   clear_line(j);
   if (ok) {
     const int64_t words = tokenizer_trainer_words(j->trainer);
-    printf("%s: %d tokens from %" PRId64 " file%s, %.3g MB, %" PRId64 " different word%s\n", out, tokenizer_size(t),
-           j->files, plural(j->files), (double)j->bytes / 1e6, words, plural(words));
+    printf("%s: %d tokens from %" PRId64 " file%s", out, tokenizer_size(t), j->files, plural(j->files));
+    print_left_out(j->binary);
+    printf(", %.3g MB, %" PRId64 " different word%s\n", (double)j->bytes / 1e6, words, plural(words));
   }
   if (ok && tokenizer_size(t) < o->vocabulary) {
     printf("the text has no more pairs that occur %" PRId64 " time%s: %d tokens were asked for\n", o->least,
@@ -134,7 +136,9 @@ static int train_command(int argc, char **argv) {
       "FILE.. --vocab N",
       "Learns a byte-level BPE from files, from all files below folders, or from - (standard input).",
       options,
-      "The result depends on the text alone, not on the order of the files.",
+      "The result depends on the text alone, not on the order of the files.\n"
+      "Of folders, binary files (that hold a NUL), names that begin with a dot, links and folders of runs are left "
+      "out.",
       argc};
   if (!paths) return fail("train", "out of memory");
   int rc = options_parse(&spec, argc, argv, paths);

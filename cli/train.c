@@ -70,15 +70,27 @@ static void catch_signals(const train_arguments *a) {
   signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of the write */
 }
 
+/* 1.07M, or all the digits of what would be next to nothing of that. */
+static const char *count_text(char out[32], int64_t count) {
+  snprintf(out, 32, count < 100000 ? "%.0f" : "%.2fM", count < 100000 ? (double)count : 1e-6 * (double)count);
+  return out;
+}
+
 static void show_plan(const training *t) {
   ambi_device_info device = {0};
   int64_t parameters = 0;
+  char p[32], learn[32], held[32];
+  const int64_t validation = dataset_tokens(t->data, 1);
   ambi_device_get_info(t->m->dev, &device);
   for (int64_t i = 0; i < t->m->params.count; i++) parameters += t->m->params.param[i].count;
-  printf("%s, %.2fM parameters, %s on %s/%s; %lld file%s, %.2fM tokens to learn, %.2fM to validate; into %s\n",
-         config_model_name(&t->m->config), 1e-6 * (double)parameters, ambi_dtype_name(t->m->dtype), device.name,
-         device.isa, (long long)t->data->files, plural(t->data->files), 1e-6 * (double)dataset_tokens(t->data, 0),
-         1e-6 * (double)dataset_tokens(t->data, 1), t->folder);
+  printf("%s, %s parameters, %s on %s/%s; %lld file%s", config_model_name(&t->m->config), count_text(p, parameters),
+         ambi_dtype_name(t->m->dtype), device.name, device.isa, (long long)t->data->files, plural(t->data->files));
+  print_left_out(t->data->binary);
+  printf(", %s tokens to learn, ", count_text(learn, dataset_tokens(t->data, 0)));
+  if (validation || t->options.val <= 0)
+    printf("%s to validate; into %s\n", validation ? count_text(held, validation) : "none", t->folder);
+  else
+    printf("too little text to validate; into %s\n", t->folder);
   fflush(stdout);
 }
 

@@ -235,6 +235,8 @@ int train_parse(train_arguments *a, int argc, char **argv) {
       "[FILES or FOLDERS]",
       "Trains a language model on text: files, or whole folders of them. Without any it learns the\n"
       "sources and documents of ambi itself, which takes about three minutes on two cores.\n"
+      "Of folders, binary files (that hold a NUL), names that begin with a dot, links and folders of runs are left "
+      "out.\n"
       "Ctrl-C, SIGTERM and a closed terminal end the step, save, and stop; Ctrl-C again stops at once.\n"
       "Exit status 0: done or stopped; 1: the same, but what it printed could not be written;\n"
       "2: it could not go on.",

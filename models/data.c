@@ -47,6 +47,7 @@ static int add_file(void *context, const char *path, int named, char *err, size_
   if (!text) return 0;
   int binary = !named && memchr(text, 0, bytes) != NULL;
   int ok = binary || dataset_add_text(to->d, to->t, text, bytes, err, n);
+  to->d->binary += binary;
   free(text);
   return ok;
 }

@@ -8,8 +8,8 @@
 typedef struct {
   int32_t *token;
   int64_t count, room;
-  int64_t files, bytes;
-  int64_t *length; /* bytes of each token id */
+  int64_t files, bytes, binary; /* binary: files that were left out as they hold a NUL */
+  int64_t *length;              /* bytes of each token id */
   int64_t ids;
   int64_t block, every; /* tokens of a block; block every - 1, 2 every - 1, .. is for validation. every 0: none is */
 } dataset;

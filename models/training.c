@@ -199,8 +199,6 @@ static int prepare(loop *l, const char *from) {
   a.parts = 1;
   a.forward_only = 1;
   l->judged = o->eval_every && dataset_tokens(l->t->data, 1) > 0;
-  if (o->eval_every && !l->judged && l->t->hooks.say)
-    l->t->hooks.say(l->t->hooks.context, "no validation: none of the text is held out (--val 0, or it is too short)");
   if (l->judged && !trainer_create(&l->judge, l->t->m, &a, l->err, l->n)) return 0;
   if (o->sample_every && !generator_create(&l->speak, l->t->m, 1, room_to_speak(l), l->err, l->n)) return 0;
   l->first = l->mark_step = l->step;
