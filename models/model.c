@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../util/amount.h"
+
 /* ---- buffers ---- */
 
 static int fail(char *err, size_t n) {
@@ -26,6 +28,15 @@ static int clear(model *m, ambi_buf list) {
   return ok;
 }
 
+int model_too_large(const model *m, int flags, char *err, size_t n) {
+  const double each = (double)ambi_dtype_size(m->master) * (flags & MODEL_TRAINS ? 4 : 1);
+  const double shorts = m->dtype == m->master ? 0 : (double)m->params.decayed * (double)ambi_dtype_size(m->dtype);
+  return snprintf(err, n, "%s of this model take %s: fewer or smaller layers need less; %s",
+                  flags & MODEL_TRAINS ? "the parameters, gradients and AdamW's moments" : "the parameters",
+                  amount_bytes((double)m->params.size * each + shorts).text, ambi_error()),
+         0;
+}
+
 int model_create(model *m, ambi_device *dev, const model_config *c, ambi_dtype dtype, int flags, char *err, size_t n) {
   *m = (model){.dev = dev, .config = *c, .dtype = dtype, .master = dtype == AMBI_F64 ? AMBI_F64 : AMBI_F32};
   if (!config_check(c, err, n)) return 0;
@@ -34,12 +45,15 @@ int model_create(model *m, ambi_device *dev, const model_config *c, ambi_dtype d
     params_free(&m->params);
     return snprintf(err, n, "its dimensions make more than 2^44 parameters"), 0;
   }
-  int ok = ambi_stream_create(dev, NULL, &m->stream) == AMBI_OK;
-  ok = ok && allocate(m, m->params.size, m->master, &m->weights) && clear(m, m->weights);
-  if (dtype != m->master) ok = ok && allocate(m, m->params.decayed, dtype, &m->shorts);
-  if (flags & MODEL_TRAINS) ok = ok && allocate(m, m->params.size, m->master, &m->grads) && clear(m, m->grads);
-  if (ok) return 1;
-  fail(err, n);
+  const int streams = ambi_stream_create(dev, NULL, &m->stream) == AMBI_OK;
+  const int fits = streams && allocate(m, m->params.size, m->master, &m->weights) &&
+                   (dtype == m->master || allocate(m, m->params.decayed, dtype, &m->shorts)) &&
+                   (!(flags & MODEL_TRAINS) || allocate(m, m->params.size, m->master, &m->grads));
+  if (fits && clear(m, m->weights) && (!m->grads.data || clear(m, m->grads))) return 1;
+  if (fits || !streams)
+    fail(err, n);
+  else
+    model_too_large(m, flags, err, n);
   model_destroy(m);
   return 0;
 }

@@ -26,6 +26,8 @@ typedef struct {
 
 int model_create(model *m, ambi_device *dev, const model_config *c, ambi_dtype dtype, int flags, char *err, size_t n);
 void model_destroy(model *m);
+/* After ambi_alloc has failed: how much the parameters take, and what training puts beside each; 0. */
+int model_too_large(const model *m, int flags, char *err, size_t n);
 /* Fresh parameters. */
 int model_init(model *m, uint64_t seed, char *err, size_t n);
 /* One parameter, or its gradient, or whatever is laid out like it, to and from the host. */

@@ -123,7 +123,10 @@ int optimizer_create(optimizer *o, model *m, const optimizer_options *options, c
   for (int part = 1; part <= 2 && options && s == AMBI_OK; part++) s = plan_step(o, part, options);
   if (s == AMBI_OK && options) s = allocate(o);
   if (s == AMBI_OK) return 1;
-  snprintf(err, n, "%s", ambi_error());
+  if (s == AMBI_NO_MEMORY && options)
+    model_too_large(m, MODEL_TRAINS, err, n);
+  else
+    snprintf(err, n, "%s", ambi_error());
   optimizer_destroy(o);
   return 0;
 }

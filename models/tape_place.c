@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../util/amount.h"
 #include "tape_parts.h"
 
 enum { ALIGN = 256 };
@@ -110,10 +111,11 @@ static ambi_status allocate(tape *t) {
   }
   if ((t->arena_bytes && ambi_alloc(t->dev, t->arena_bytes, &t->arena) != AMBI_OK) ||
       (t->workspace_bytes && ambi_alloc(t->dev, t->workspace_bytes, &t->workspace) != AMBI_OK))
-    return tape_fail(t, AMBI_NO_MEMORY,
-                     "%s; the activations of this model take %.1f MiB, their workspace %.1f MiB: a smaller batch, a "
-                     "shorter sequence or recomputation needs less",
-                     ambi_error(), (double)t->arena_bytes / 0x1p20, (double)t->workspace_bytes / 0x1p20);
+    return tape_fail(
+        t, AMBI_NO_MEMORY,
+        "the activations of this model take %s, their workspace %s: a smaller batch, a shorter sequence or "
+        "recomputation needs less; %s",
+        amount_bytes((double)t->arena_bytes).text, amount_bytes((double)t->workspace_bytes).text, ambi_error());
   return AMBI_OK;
 }
 
