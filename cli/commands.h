@@ -1,5 +1,7 @@
 /* commands.h -- the commands of `ambi`. argv[0] is the command's name; the result is the exit status:
- * 0 all well, 1 something failed, 2 the command line is wrong. */
+ * 0 all well, 1 something failed, 2 the command line is wrong or names what is not there. Where it means more than
+ * that,
+ * --help says so. */
 #ifndef CLI_COMMANDS_H
 #define CLI_COMMANDS_H
 

@@ -96,6 +96,10 @@ static int in_order(const arguments *a, char *err, size_t n) {
   return options_in_range(rows, sizeof rows / sizeof *rows, err, n) && model_options_known(a->device, a->dtype, err, n);
 }
 
+static int all_there(const arguments *a, int argc, char *err, size_t n) {
+  return options_there(a->operand, (size_t)argc, err, n) && options_there(&a->tokenizer, 1, err, n);
+}
+
 /* -1 to go on, otherwise the exit status. */
 static int parse(arguments *a, int argc, char **argv) {
   char err[500];
@@ -115,7 +119,8 @@ static int parse(arguments *a, int argc, char **argv) {
       NULL,
       argc};
   int rc = options_parse(&spec, argc, argv, a->operand);
-  if (rc < 0 && !in_order(a, err, sizeof err)) rc = options_wrong(&spec, "%s", err);
+  if (rc < 0 && !(in_order(a, err, sizeof err) && all_there(a, argc, err, sizeof err)))
+    rc = options_wrong(&spec, "%s", err);
   return rc;
 }
 

@@ -210,7 +210,9 @@ int generate_main(int argc, char **argv) {
   if (rc >= 0) return rc;
   if (!operand[0]) return options_wrong(&spec, "a model's folder is needed");
   if (!operand[1]) operand[1] = "";
-  if (!in_order(&j, seed, threads, j.err, sizeof j.err) || !model_options_known(device, dtype, j.err, sizeof j.err))
+  const char *const named[] = {operand[0], tokens};
+  if (!in_order(&j, seed, threads, j.err, sizeof j.err) || !model_options_known(device, dtype, j.err, sizeof j.err) ||
+      !options_there(named, 2, j.err, sizeof j.err))
     return options_wrong(&spec, "%s", j.err);
   const ambi_device_options notified = {.threads = (int32_t)threads, .notify = notify_once};
   if (!model_open(&j.o, operand[0], tokens, device, &notified, model_dtype(dtype), j.err, sizeof j.err))

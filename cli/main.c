@@ -48,7 +48,10 @@ static void usage(FILE *out) {
   fprintf(out,
           "usage: ambi COMMAND [ARGUMENTS]\n\nNeural-network kernels that run forwards and backwards.\n\ncommands:\n");
   for (int i = 0; i < COMMANDS; i++) fprintf(out, "  %-9s %s\n", commands[i].name, commands[i].doc);
-  fprintf(out, "\n`ambi COMMAND --help` says more.\n");
+  fprintf(
+      out,
+      "\n`ambi COMMAND --help` says more. Exit status 0: all well; 1: something failed; 2: the command line is wrong,\n"
+      "or names what is not there.\n");
 }
 
 static int help_main(int argc, char **argv) {

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static void put_usage(const command_line *c, FILE *to) {
   fprintf(to, "usage: %s%s%s%s\n", c->name, c->options ? " [OPTIONS]" : "", *c->operands ? " " : "", c->operands);
@@ -147,6 +148,16 @@ int options_in_range(const option_range *row, size_t count, char *err, size_t n)
     else
       snprintf(err, n, "--%s %.15g: it must be at most %.15g", row[i].name, row[i].v, row[i].most);
     return 0;
+  }
+  return 1;
+}
+
+int options_there(const char *const *path, size_t count, char *err, size_t n) {
+  struct stat st;
+  for (size_t i = 0; i < count; i++) {
+    if (!path[i] || strcmp(path[i], "-") == 0 || stat(path[i], &st) == 0) continue;
+    if (errno != ENOENT && errno != ENOTDIR) continue; /* opening it says what else is wrong */
+    return snprintf(err, n, "%s: %s", path[i], strerror(errno)), 0;
   }
   return 1;
 }

@@ -62,6 +62,9 @@ typedef struct {
 /* 1, or 0 and err about the first that is out of its range. */
 int options_in_range(const option_range *row, size_t count, char *err, size_t n);
 
+/* Whether each of those paths is there: 0, and err about the first that is not. NULL, and "-", standard input, are. */
+int options_there(const char *const *path, size_t count, char *err, size_t n);
+
 /* Prints what --help prints. */
 void options_help(const command_line *c);
 

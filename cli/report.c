@@ -18,11 +18,9 @@ int report_main(int argc, char **argv) {
       1};
   int rc = options_parse(&spec, argc, argv, &folder);
   if (rc >= 0) return rc;
-  if (!folder) {
-    fprintf(stderr, "ambi report: the folder of a run is needed; see `ambi report --help`\n");
-    return 2;
-  }
   char err[400];
+  if (!folder) return options_wrong(&spec, "the folder of a run is needed");
+  if (!options_there(&folder, 1, err, sizeof err)) return options_wrong(&spec, "%s", err);
   if (!report_write(folder, err, sizeof err)) {
     fprintf(stderr, "ambi report: %s\n", err);
     return 1;

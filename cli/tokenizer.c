@@ -34,6 +34,13 @@ static tokenizer *open_named(const char *command, const char *name) {
   return t;
 }
 
+/* What a command reads: -1, or 2 and a sentence about what is not there. */
+static int reads(const command_line *spec, const char *named, const char *file) {
+  char err[ERR];
+  const char *const path[] = {named && strcmp(named, "bytes") != 0 ? named : NULL, file};
+  return options_there(path, 2, err, sizeof err) ? -1 : options_wrong(spec, "%s", err);
+}
+
 static int fail(const char *command, const char *why) {
   fprintf(stderr, "ambi tokenizer %s: %s\n", command, why);
   return 1;
@@ -122,6 +129,18 @@ static int check_vocabulary(int64_t vocabulary, const char *end) {
   return 2;
 }
 
+/* Also a word to who names what is to be written where text belongs: `tokenizer train tokenizer.json book.txt`. */
+static int check_text(const command_line *spec, int argc, char **argv, const char *const *paths) {
+  char err[ERR];
+  const size_t length = strlen(paths[0]);
+  const int like_out = paths[1] && length > 5 && strcmp(paths[0] + length - 5, ".json") == 0;
+  const int odd = like_out && !options_given(spec, argc, argv, "out");
+  if (!options_there(paths, (size_t)argc, err, sizeof err))
+    return options_wrong(spec, "%s%s", err, odd ? "; --out names the file to write" : "");
+  if (odd) fprintf(stderr, "ambi tokenizer train: %s is read as text; --out names the file to write\n", paths[0]);
+  return -1;
+}
+
 static int train_command(int argc, char **argv) {
   int64_t vocabulary = 0, least = 2;
   const char *out = "tokenizer.json", *end = "<|endoftext|>", **paths = calloc((size_t)argc + 1, sizeof *paths);
@@ -145,6 +164,7 @@ static int train_command(int argc, char **argv) {
   if (rc < 0 && !*paths) rc = (fail("train", "text is needed: files or folders; see `ambi tokenizer train --help`"), 2);
   if (rc < 0) rc = check_vocabulary(vocabulary, end);
   if (rc < 0 && least < 1) rc = options_wrong(&spec, "--least %" PRId64 ": it must be 1 or more", least);
+  if (rc < 0) rc = check_text(&spec, argc, argv, paths);
   if (rc < 0) {
     char err[ERR] = "out of memory";
     job j = {.trainer = tokenizer_trainer_new(), .terminal = isatty(2)};
@@ -206,6 +226,7 @@ static int encode_command(int argc, char **argv) {
   int rc = options_parse(&spec, argc, argv, operand);
   if (rc >= 0) return rc;
   if (text && operand[1]) return options_wrong(&spec, "--text is instead of a FILE: not both");
+  if ((rc = reads(&spec, operand[0], operand[1])) >= 0) return rc;
   if ((rc = options_alone(&spec, argc, argv, "count", "count text")) >= 0) return rc;
   tokenizer *t = open_named("encode", operand[0]);
   if (!t) return operand[0] ? 1 : 2;
@@ -275,6 +296,7 @@ static int decode_command(int argc, char **argv) {
   int rc = options_parse(&spec, argc, argv, operand);
   if (rc >= 0) return rc;
   if (text && operand[1]) return options_wrong(&spec, "--ids is instead of a FILE: not both");
+  if ((rc = reads(&spec, operand[0], operand[1])) >= 0) return rc;
   tokenizer *t = open_named("decode", operand[0]);
   if (!t) return operand[0] ? 1 : 2;
   char err[ERR];
@@ -301,7 +323,7 @@ static int info_command(int argc, char **argv) {
   const char *name = NULL;
   const command_line spec = {"ambi tokenizer info", "TOKENIZER", "Says what a tokenizer.json holds.", NULL, NULL, 1};
   int rc = options_parse(&spec, argc, argv, &name);
-  if (rc >= 0) return rc;
+  if (rc >= 0 || (rc = reads(&spec, name, NULL)) >= 0) return rc;
   tokenizer *t = open_named("info", name);
   if (!t) return name ? 1 : 2;
   int32_t longest = 0;

@@ -228,6 +228,7 @@ static void keep_command(train_arguments *a, int argc, char **argv) {
 }
 
 int train_parse(train_arguments *a, int argc, char **argv) {
+  char err[500];
   given = usual;
   given.file = a->file;
   const command_line spec = {
@@ -249,6 +250,7 @@ int train_parse(train_arguments *a, int argc, char **argv) {
       rc = options_wrong(&spec,
                          "-: standard input is not read, as --resume could not read it again: write it into a "
                          "file first");
+  if (rc < 0 && !options_there(given.file, (size_t)argc, err, sizeof err)) rc = options_wrong(&spec, "%s", err);
   if (rc < 0 && given.other_text && !given.resume) rc = options_wrong(&spec, "--other-text is for --resume");
   if (rc < 0 && given.resume) rc = may_resume(&spec, argc, argv);
   if (rc >= 0) return rc;
