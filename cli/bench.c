@@ -356,6 +356,33 @@ static int check_work(const bench_options *o, ambi_kind *kind) {
   return 0;
 }
 
+/* Whether --case can be in that pass and dtype; why: of the first that cannot. */
+static int can_be(ambi_device *ref, const char *text, ambi_pass pass, ambi_dtype dtype, char *why, size_t n) {
+  bench_case c = {.text = text, .pass = pass, .dtype = dtype};
+  const int made = bench_make_op(ref, &c) == 0;
+  if (made && ambi_check(ref, &c.op) != AMBI_INVALID) return 1;
+  if (!*why) snprintf(why, n, "%s", made ? ambi_error() : c.error);
+  return 0;
+}
+
+/* A case that can be in no pass and dtype asked for is refused: each would say so, after the limits are measured. */
+static int check_text(const bench_options *o) {
+  const ambi_dtype given = o->dtype ? case_find_dtype(o->dtype) : AMBI_NONE,
+                   dtypes[] = {given ? given : AMBI_F32, AMBI_BF16};
+  const bench_job j = {.o = o};
+  ambi_device *ref = NULL;
+  char op[64], why[300] = "";
+  int possible = ambi_device_open("ref", NULL, &ref) != AMBI_OK;
+  snprintf(op, sizeof op, "%.*s", (int)strcspn(o->text, " "), o->text);
+  for (int d = 0; d < (given ? 1 : 2); d++) {
+    for (int pass = AMBI_FORWARD; pass <= AMBI_BACKWARD && !possible; pass++)
+      possible =
+          wanted_pass(&j, op, 0, (ambi_pass)pass) && can_be(ref, o->text, (ambi_pass)pass, dtypes[d], why, sizeof why);
+  }
+  ambi_device_close(ref);
+  return possible ? 0 : (fprintf(stderr, "ambi bench: --case: %s\n", why), 2);
+}
+
 static int check_options(const bench_options *o) {
   char err[400];
   ambi_kind kind;
@@ -370,7 +397,7 @@ static int check_options(const bench_options *o) {
   const option_range rows[] = {{"threads", (double)o->threads, 0, OPTION_MOST_THREADS},
                                {"seconds", o->seconds, 0, 3600}};
   if (options_in_range(rows, 2, err, sizeof err) && device_can_be(o->device, o->isa, err, sizeof err))
-    return o->text ? 0 : check_cases(o);
+    return o->text ? check_text(o) : check_cases(o);
   return fprintf(stderr, "ambi bench: %s\n", err), 2;
 }
 

@@ -285,7 +285,7 @@ int check_main(int argc, char **argv) {
       {"random", OPT_INT, &ck.random, "N", "instead: N cases of each op at random sizes, kernels alone"},
       {"seed", OPT_INT, &ck.seed, "N", "of the random values and sizes (1)"},
       {"isa", OPT_STRING, &ck.isa, "ISA", "cpu: only this instruction set; cuda: special or general"},
-      {"jobs", OPT_INT, &ck.jobs, "N", "processes that share the work (cuda: one a core, at most 8; else 1)"},
+      {"jobs", OPT_INT, &ck.jobs, "N", "processes that share the work; 0: on cuda one a core, at most 8, else 1 (0)"},
       {"part", OPT_STRING, &part, "K/N", "only the Kth of N parts of the work, for other runs to do the rest"},
       {"kernels", OPT_FLAG, &ck.kernels, NULL, "not the derivatives of the reference"},
       {"elements", OPT_INT, &ck.elements, "N",
