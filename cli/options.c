@@ -70,6 +70,12 @@ static const option *find(const command_line *c, const char *arg, const char **v
   return NULL;
 }
 
+/* Whether what follows the name is its value: not of a flag, nor of a number in brackets where none follows. */
+static int takes_next(const option *o, const char *next) {
+  if (o->type == OPT_FLAG) return 0;
+  return !o->arg || *o->arg != '[' || (next && *next && !next[strspn(next, "0123456789")]);
+}
+
 /* One option at argv[*i]; -1 to go on. */
 static int parse_option(const command_line *c, int argc, char **argv, int *i) {
   const char *arg = argv[*i], *value;
@@ -86,6 +92,7 @@ static int parse_option(const command_line *c, int argc, char **argv, int *i) {
     *(int *)o->target = 1;
     return -1;
   }
+  if (!value && !takes_next(o, *i + 1 < argc ? argv[*i + 1] : NULL)) return *(int64_t *)o->target = 1, -1;
   if (!value) {
     if (*i + 1 >= argc) return options_wrong(c, "--%s needs a value: %s", o->name, o->arg);
     value = argv[++*i];
@@ -115,7 +122,7 @@ int options_given(const command_line *c, int argc, char **argv, const char *name
     const char *value;
     const option *o = strncmp(argv[i], "--", 2) == 0 ? find(c, argv[i] + 2, &value) : NULL;
     if (o && strcmp(o->name, name) == 0) return 1;
-    if (o && o->type != OPT_FLAG && !value) i++; /* its value, whatever it looks like */
+    if (o && !value && takes_next(o, i + 1 < argc ? argv[i + 1] : NULL)) i++; /* its value, whatever it looks like */
   }
   return 0;
 }

@@ -22,7 +22,7 @@ typedef struct {
   const char *name; /* without the dashes; NULL ends the table                     */
   option_type type;
   void *target;          /* int, const char *, int64_t or double; left alone when not given */
-  const char *arg, *doc; /* "N"; one line                                               */
+  const char *arg, *doc; /* "N", or "[N]" of an OPT_INT that is 1 without; one line      */
 } option;
 
 typedef struct {

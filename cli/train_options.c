@@ -176,7 +176,7 @@ static const option options[] = {
     {"head-dim", OPT_INT, &given.head_dim, "N", "channels of a head"},
     {"mlp", OPT_INT, &given.mlp, "N", "channels inside its mlp"},
     {"attention-every", OPT_INT, &given.every, "N", "every N-th layer is attention (hybrid 4)"},
-    {"untied", OPT_INT, &given.untied, "1", "a projection of its own instead of the embedding"},
+    {"untied", OPT_INT, &given.untied, "[1]", "a projection of its own instead of the embedding"},
     {"vocab", OPT_INT, &given.vocab, "N", "rows of the embedding; at least the tokenizer's"},
     {"tokenizer", OPT_STRING, &given.tokenizer, "FILE", "a tokenizer.json; otherwise bytes"},
     {"device", OPT_STRING, &given.device, "NAME", "cpu or cuda:0 (cpu)"},
