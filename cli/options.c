@@ -164,6 +164,7 @@ int options_there(const char *const *path, size_t count, char *err, size_t n) {
   for (size_t i = 0; i < count; i++) {
     if (!path[i] || strcmp(path[i], "-") == 0 || stat(path[i], &st) == 0) continue;
     if (errno != ENOENT && errno != ENOTDIR) continue; /* opening it says what else is wrong */
+    if (!*path[i]) return snprintf(err, n, "'': an empty name is of no file"), 0;
     return snprintf(err, n, "%s: %s", path[i], strerror(errno)), 0;
   }
   return 1;

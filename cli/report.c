@@ -2,6 +2,7 @@
 #include "../models/report.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "commands.h"
 #include "options.h"
@@ -22,7 +23,8 @@ int report_main(int argc, char **argv) {
   if (!folder) return options_wrong(&spec, "the folder of a run is needed");
   if (!options_there(&folder, 1, err, sizeof err)) return options_wrong(&spec, "%s", err);
   if (!report_write(folder, err, sizeof err)) {
-    fprintf(stderr, "ambi report: %s\n", err);
+    const int missing = strstr(err, "/log.jsonl: No") != NULL; /* there is none, or the folder is a file */
+    fprintf(stderr, "ambi report: %s%s\n", err, missing ? "; FOLDER is that of a run of `ambi train`" : "");
     return 1;
   }
   if (*err) fprintf(stderr, "ambi report: warning: %s\n", err);

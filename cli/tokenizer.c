@@ -2,11 +2,12 @@
 #define _POSIX_C_SOURCE 200809L
 #include "../models/tokenizer.h"
 
-#include <ctype.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -100,6 +101,7 @@ static int train(job *j, const char *const *paths, tokenizer_training *o, const 
   for (; *paths; paths++) {
     if (!files_below(*paths, add_file, j, err, ERR)) return 0;
   }
+  if (!j->bytes) return clear_line(j), snprintf(err, ERR, "there is no text in what was given"), 0;
   o->progress = show_merges;
   o->context = j;
   tokenizer *t = tokenizer_trainer_finish(j->trainer, o, err, ERR);
@@ -141,6 +143,17 @@ static int check_text(const command_line *spec, int argc, char **argv, const cha
   return -1;
 }
 
+/* Whether a file can be written there, before all else is done for it. Devices and pipes are not tried. */
+static int check_out(const command_line *spec, const char *out) {
+  char err[ERR];
+  struct stat st;
+  file_draft draft;
+  if (stat(out, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) return -1;
+  if (!file_begin(&draft, out, err, sizeof err)) return options_wrong(spec, "--out %s", err);
+  file_cancel(&draft);
+  return -1;
+}
+
 static int train_command(int argc, char **argv) {
   int64_t vocabulary = 0, least = 2;
   const char *out = "tokenizer.json", *end = "<|endoftext|>", **paths = calloc((size_t)argc + 1, sizeof *paths);
@@ -165,6 +178,7 @@ static int train_command(int argc, char **argv) {
   if (rc < 0) rc = check_vocabulary(vocabulary, end);
   if (rc < 0 && least < 1) rc = options_wrong(&spec, "--least %" PRId64 ": it must be 1 or more", least);
   if (rc < 0) rc = check_text(&spec, argc, argv, paths);
+  if (rc < 0) rc = check_out(&spec, out);
   if (rc < 0) {
     char err[ERR] = "out of memory";
     job j = {.trainer = tokenizer_trainer_new(), .terminal = isatty(2)};
@@ -253,13 +267,17 @@ static int encode_command(int argc, char **argv) {
 
 /* ---- decode ---- */
 
-/* Numbers apart by spaces, commas or brackets; *at moves on. 1: one was read, 0: none is left, -1: something else. */
+/* What comes between ids. */
+static const char apart[] = ",[] \t\n\v\f\r";
+
+/* Numbers apart by those; *at moves on. 1: one was read, 0: none is left, -1: something else. */
 static int next_id(const char **at, long long *id) {
-  while (isspace((unsigned char)**at) || (**at && strchr(",[]", **at))) (*at)++;
+  *at += strspn(*at, apart);
   if (!**at) return 0;
   char *end;
+  errno = 0;
   *id = strtoll(*at, &end, 10);
-  if (end == *at) return -1;
+  if (end == *at || errno == ERANGE) return -1;
   *at = end;
   return 1;
 }
@@ -276,7 +294,8 @@ static int decode(const tokenizer *t, const char *text, int skip) {
     const char *piece = tokenizer_token(t, (int32_t)id, &bytes);
     if (!skip || !tokenizer_is_special(t, (int32_t)id)) fwrite(piece, 1, bytes, stdout);
   }
-  if (more < 0) fprintf(stderr, "ambi tokenizer decode: '%.20s' is no id\n", text);
+  const size_t word = strcspn(text, apart);
+  if (more < 0) fprintf(stderr, "ambi tokenizer decode: '%.*s' is no id\n", word < 40 ? (int)word : 40, text);
   return more < 0;
 }
 
@@ -368,7 +387,7 @@ int tokenizer_main(int argc, char **argv) {
   for (int i = 0; i < COMMANDS; i++) {
     if (strcmp(argv[1], commands[i].name) == 0) return commands[i].run(argc - 1, argv + 1);
   }
-  if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+  if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
     usage(stdout);
     return 0;
   }

@@ -22,6 +22,8 @@ static int find_folder(opened *o, const char *folder, char *err, size_t n) {
   if (snprintf(o->folder, sizeof o->folder, "%s", folder) >= PATH) return snprintf(err, n, "the name is too long"), 0;
   if (is_there(folder, "model.safetensors")) return 1;
   if (is_there(folder, "log.jsonl")) return training_newest(folder, o->folder, sizeof o->folder, err, n);
+  if (!is_there(folder, ".") && errno == ENOTDIR)
+    return snprintf(err, n, "%s: a file, not the folder of a model or of a run of `ambi train`", folder), 0;
   if (!is_there(folder, ".")) return snprintf(err, n, "%s: %s", folder, strerror(errno)), 0;
   return snprintf(err, n, "%s: neither a model (config.json, model.safetensors) nor a run of `ambi train`", folder), 0;
 }

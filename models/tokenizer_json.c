@@ -278,7 +278,7 @@ tokenizer *tokenizer_open(const char *path, char *err, size_t n) {
   size_t bytes;
   char why[200], *text = file_read(path, JSON_MAX_BYTES, &bytes, err, n);
   tokenizer *t = text ? tokenizer_parse(text, bytes, why, sizeof why) : NULL;
-  if (text && !t && n) snprintf(err, n, "%s: %s", path, why);
+  if (text && !t && n) snprintf(err, n, "%s: no tokenizer.json that can be read: %s", path, why);
   free(text);
   return t;
 }
