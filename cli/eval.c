@@ -125,7 +125,7 @@ static int parse(arguments *a, int argc, char **argv) {
 }
 
 static int run(const arguments *a) {
-  char err[500];
+  char err[500], has[100];
   opened o;
   dataset d = {0};
   const ambi_device_options notified = {.threads = (int32_t)a->threads, .notify = notify_once};
@@ -134,9 +134,7 @@ static int run(const arguments *a) {
   int ok = 1;
   for (int i = 1; ok && a->operand[i]; i++) ok = dataset_add_path(&d, o.tokens, a->operand[i], err, sizeof err);
   if (ok && d.count < 2)
-    ok =
-        (snprintf(err, sizeof err, "the text has %lld token%s; two are the least", (long long)d.count, plural(d.count)),
-         0);
+    ok = (snprintf(err, sizeof err, "the text has %s; two are the least", dataset_describe(&d, has, sizeof has)), 0);
   ok = ok && evaluate(&o, &d, a->batch, a->length, err, sizeof err);
   dataset_free(&d);
   model_close(&o);

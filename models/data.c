@@ -59,12 +59,20 @@ int dataset_add_path(dataset *d, const tokenizer *t, const char *path, char *err
 
 /* ---- blocks ---- */
 
+const char *dataset_describe(const dataset *d, char *out, size_t n) {
+  const int said = snprintf(out, n, "%lld token%s", (long long)d->count, d->count == 1 ? "" : "s");
+  if (d->binary && said > 0 && (size_t)said < n)
+    snprintf(out + said, n - (size_t)said, " (%lld binary file%s left out)", (long long)d->binary,
+             d->binary == 1 ? "" : "s");
+  return out;
+}
+
 int dataset_split(dataset *d, const tokenizer *t, double val, int64_t length, char *err, size_t n) {
   const int64_t needed = 4 * (length + 1);
+  char has[100];
   if (d->count < needed)
-    return snprintf(err, n,
-                    "the text has %lld token%s; rows of %lld need at least %lld: give more text, or a smaller --seq",
-                    (long long)d->count, d->count == 1 ? "" : "s", (long long)length, (long long)needed),
+    return snprintf(err, n, "the text has %s; rows of %lld need at least %lld: give more text, or a smaller --seq",
+                    dataset_describe(d, has, sizeof has), (long long)length, (long long)needed),
            0;
   d->ids = tokenizer_size(t);
   d->length = calloc((size_t)d->ids, sizeof *d->length);

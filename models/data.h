@@ -21,6 +21,8 @@ int dataset_add_path(dataset *d, const tokenizer *t, const char *path, char *err
 /* After the last one. val: the part for validation, 0 to 0.5; length: tokens of a row. */
 int dataset_split(dataset *d, const tokenizer *t, double val, int64_t length, char *err, size_t n);
 void dataset_free(dataset *d);
+/* "N tokens", and how many files were left out of it: for who says that it is too short. Returns out. */
+const char *dataset_describe(const dataset *d, char *out, size_t n);
 
 int64_t dataset_tokens(const dataset *d, int validation);
 /* Of all tokens in their order: other text has another one. Runs keep it. */
