@@ -71,6 +71,20 @@ __attribute__((unused)) static void test_on(const char *name, void (*f)(ambi_dev
   ambi_device_close(dev);
 }
 
+/* The same; of CUDA with texts made for each plan, then with those that serve all. */
+__attribute__((unused)) static void test_on_texts(const char *name, void (*f)(ambi_device *dev, const char *name)) {
+  static const char *const texts[] = {"special", "general"};
+  if (strncmp(name, "cuda", 4) != 0) return test_on(name, f);
+  for (int i = 0; i < 2; i++) {
+    char what[40];
+    ambi_device *dev;
+    if (!CHECK_OK(ambi_device_open(name, &(ambi_device_options){.max_isa = texts[i]}, &dev))) return;
+    snprintf(what, sizeof what, "%s, %s", name, texts[i]);
+    f(dev, what);
+    ambi_device_close(dev);
+  }
+}
+
 static int test_done(void) {
   printf("%d passed, %d failed", test_passed, test_failed);
   if (test_skipped) printf(", %d skipped", test_skipped);

@@ -1,9 +1,9 @@
 /* test_attention.c -- which keys a query sees. The reference and the kernels share that rule, so here it is written
- * once more, pair by pair as the contract says it, and both must agree with it. */
+ * once more, pair by pair as the contract says it, and both must agree with it; `test_attention DEVICE`: that one. */
 #include <math.h>
 #include <stdlib.h>
 
-#include "test.h"
+#include "slots.h"
 
 enum { B = 2, H = 4, G = 2, D = 3, MOST = 9 };
 
@@ -65,36 +65,30 @@ static void try_rule(const rule *r, const char *device, ambi_device *dev) {
   op.want = AMBI_BIT(AMBI_ATTENTION_LSE);
   op.u.attention.causal = r->causal;
   op.u.attention.window = r->window;
-  ambi_buf bufs[AMBI_SLOTS] = {[AMBI_ATTENTION_Q] = {x.q, 0},     [AMBI_ATTENTION_K] = {x.k, 0},
-                               [AMBI_ATTENTION_V] = {x.v, 0},     [AMBI_ATTENTION_O] = {x.o, 0},
-                               [AMBI_ATTENTION_LSE] = {x.lse, 0}, [AMBI_ATTENTION_LENGTHS] = {(void *)r->lengths, 0}};
-  ambi_plan *plan;
-  ambi_plan_info info;
-  ambi_buf workspace = {0};
-  if (!CHECK_OK(ambi_plan_create(dev, &op, &plan))) return;
-  ambi_plan_get_info(plan, &info);
-  if (CHECK_OK(ambi_alloc(dev, info.workspace, &workspace)) &&
-      CHECK_OK(ambi_run(plan, NULL, bufs, AMBI_SLOTS, workspace)))
-    for (int64_t n = 0; n < B * H * r->L; n++) expect_query(r, &x, n / r->L / H, n / r->L % H, n % r->L, device);
-  ambi_free(dev, workspace);
-  ambi_plan_destroy(plan);
+  const host_slot host[AMBI_SLOTS] = {
+      [AMBI_ATTENTION_Q] = {x.q, sizeof x.q},       [AMBI_ATTENTION_K] = {x.k, sizeof x.k},
+      [AMBI_ATTENTION_V] = {x.v, sizeof x.v},       [AMBI_ATTENTION_O] = {x.o, sizeof x.o},
+      [AMBI_ATTENTION_LSE] = {x.lse, sizeof x.lse}, [AMBI_ATTENTION_LENGTHS] = {(void *)r->lengths, sizeof r->lengths}};
+  if (!slots_run(dev, &op, host)) return;
+  for (int64_t n = 0; n < B * H * r->L; n++) expect_query(r, &x, n / r->L / H, n / r->L % H, n % r->L, device);
 }
 
-int main(void) {
-  static const char *const devices[] = {"ref", "cpu"};
+static void test_device(ambi_device *dev, const char *name) {
   static const int64_t sizes[][2] = {{1, 1}, {5, 5}, {4, 9}, {9, 4}, {1, 7}};
-  for (int d = 0; d < 2; d++) {
-    ambi_device *dev;
-    if (!CHECK_OK(ambi_device_open(devices[d], NULL, &dev))) continue;
-    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
-      for (int64_t length = -1; length <= sizes[s][1] + 1; length++)
-        for (int32_t window = 0; window <= 4; window++)
-          for (int32_t causal = 0; causal <= 1; causal++)
-            try_rule(&(rule){sizes[s][0], sizes[s][1], {length, sizes[s][1] - length}, causal, window}, devices[d],
-                     dev);
-    for (int32_t causal = 0; causal <= 1; causal++)
-      try_rule(&(rule){4, 9, {INT64_MAX, INT64_MIN}, causal, 0}, devices[d], dev);
-    ambi_device_close(dev);
+  for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+    for (int64_t length = -1; length <= sizes[s][1] + 1; length++)
+      for (int32_t window = 0; window <= 4; window++)
+        for (int32_t causal = 0; causal <= 1; causal++)
+          try_rule(&(rule){sizes[s][0], sizes[s][1], {length, sizes[s][1] - length}, causal, window}, name, dev);
+  for (int32_t causal = 0; causal <= 1; causal++) try_rule(&(rule){4, 9, {INT64_MAX, INT64_MIN}, causal, 0}, name, dev);
+}
+
+int main(int argc, char **argv) {
+  if (argc > 1) {
+    test_on_texts(argv[1], test_device);
+  } else {
+    test_on("ref", test_device);
+    test_on("cpu", test_device);
   }
   return test_done();
 }

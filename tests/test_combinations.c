@@ -1,6 +1,6 @@
 /* test_combinations.c -- what `ambi check` tries one at a time, drawn together at random: outputs in place, gradients
- * wanted, added to or summed over axes of stride 0, and layouts. On the cpu and on the reference itself, against the
- * reference alone: dense, nothing shared. */
+ * wanted, added to or summed over axes of stride 0, and layouts. On the cpu and on the reference itself
+ * (`test_combinations DEVICE`: on that), against the reference alone: dense, nothing shared. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -136,16 +136,17 @@ static void try_case(const target *dev, const target *ref, const char *text, con
   trial_free(&t);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
   static const mix f64 = {"f64", AMBI_F64, AMBI_F64, AMBI_NONE, 0}, f32 = {"f32", AMBI_F32, AMBI_F32, AMBI_NONE, 0};
-  target ref, cpu;
-  if (target_open("ref", NULL, 0, &ref) || target_open("cpu", NULL, 2, &cpu)) return puts(ambi_error()), 1;
+  const char *name = argc > 1 ? argv[1] : "cpu";
+  target ref, dev;
+  if (target_open("ref", NULL, 0, &ref) || target_open(name, NULL, 2, &dev)) return puts(ambi_error()), 1;
   for (int i = 0; i < CASES; i++) {
-    try_case(&ref, &ref, cases[i], &f64, 1e-9);
-    try_case(&cpu, &ref, cases[i], &f64, 1e-9);
-    try_case(&cpu, &ref, cases[i], &f32, 2e-3);
+    if (argc == 1) try_case(&ref, &ref, cases[i], &f64, 1e-9);
+    try_case(&dev, &ref, cases[i], &f64, 1e-9);
+    try_case(&dev, &ref, cases[i], &f32, 2e-3);
   }
   target_close(&ref);
-  target_close(&cpu);
+  target_close(&dev);
   return test_done();
 }

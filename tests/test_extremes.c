@@ -2,36 +2,13 @@
  * and a gradient that is added to its own source. On every instruction set; `test_extremes DEVICE`: on that. */
 #include <math.h>
 
-#include "test.h"
+#include "slots.h"
 
-/* One plan over host memory: what lies in `host` goes up, and comes back; slots that share memory share a buffer. */
-static void run(ambi_device *dev, const ambi_op *op, void *const host[AMBI_SLOTS], size_t bytes) {
-  ambi_plan *plan;
-  ambi_plan_info info;
-  ambi_stream *stream;
-  ambi_buf work = {0}, bufs[AMBI_SLOTS] = {0};
-  if (!CHECK_OK(ambi_plan_create(dev, op, &plan)) || !CHECK_OK(ambi_stream_create(dev, NULL, &stream))) return;
-  CHECK_OK(ambi_plan_get_info(plan, &info));
-  if (info.workspace) CHECK_OK(ambi_alloc(dev, info.workspace, &work));
-  for (int s = 0; s < AMBI_SLOTS; s++) {
-    int same = 0;
-    while (host[s] && host[same] != host[s]) same++;
-    if (host[s] && same < s) bufs[s] = bufs[same];
-    if (host[s] && same == s && CHECK_OK(ambi_alloc(dev, bytes, &bufs[s])))
-      CHECK_OK(ambi_upload(stream, bufs[s], host[s], bytes));
-  }
-  CHECK_OK(ambi_run(plan, stream, bufs, AMBI_SLOTS, work));
-  for (int s = 0; s < AMBI_SLOTS; s++)
-    if (host[s]) CHECK_OK(ambi_download(stream, host[s], bufs[s], bytes));
-  CHECK_OK(ambi_stream_wait(stream));
-  for (int s = 0; s < AMBI_SLOTS; s++) {
-    for (int other = s + 1; other < AMBI_SLOTS; other++)
-      if (bufs[other].data == bufs[s].data) bufs[other] = (ambi_buf){0};
-    ambi_free(dev, bufs[s]);
-  }
-  ambi_free(dev, work);
-  ambi_stream_destroy(stream);
-  ambi_plan_destroy(plan);
+/* Each array is of so many bytes. */
+static void run(ambi_device *dev, const ambi_op *op, void *const data[AMBI_SLOTS], size_t bytes) {
+  host_slot host[AMBI_SLOTS];
+  for (int s = 0; s < AMBI_SLOTS; s++) host[s] = (host_slot){data[s], bytes};
+  slots_run(dev, op, host);
 }
 
 /* Equal logits are equally likely, however large; the last of the row is in no whole vector. */

@@ -1,9 +1,10 @@
 /* test_loss.c -- rows of a loss that do not count, and targets that are no class: what ambi.h promises of them, in both
- * cross entropies, on every device and instruction set. linear_cross_entropy gets w = 1, so that its x are logits. */
+ * cross entropies, on the reference and every instruction set; `test_loss DEVICE`: on that. linear_cross_entropy gets w
+ * = 1, so that its x are logits. */
 #include <math.h>
 #include <stdlib.h>
 
-#include "test.h"
+#include "slots.h"
 
 enum { ROWS = 4, CLASSES = 5 };
 static const float plain[ROWS][CLASSES] = {
@@ -24,19 +25,15 @@ typedef struct {
 } values;
 
 static void run(ambi_device *dev, const slots *s, const ambi_op *op, values *v) {
-  ambi_plan *plan;
-  ambi_plan_info info;
-  ambi_buf work = {0}, bufs[AMBI_SLOTS] = {0};
-  if (!CHECK_OK(ambi_plan_create(dev, op, &plan))) return;
-  bufs[s->logits].data = v->logits, bufs[s->target].data = v->target;
-  bufs[s->loss].data = v->loss, bufs[AMBI_GRAD(s->loss)].data = v->dloss;
-  bufs[AMBI_GRAD(s->logits)].data = v->dlogits;
-  if (s->w >= 0) bufs[s->w].data = v->w, bufs[AMBI_GRAD(s->w)].data = v->dw;
-  ambi_plan_get_info(plan, &info);
-  if (info.workspace) CHECK_OK(ambi_alloc(dev, info.workspace, &work));
-  CHECK_OK(ambi_run(plan, NULL, bufs, AMBI_SLOTS, work));
-  ambi_free(dev, work);
-  ambi_plan_destroy(plan);
+  host_slot host[AMBI_SLOTS] = {0};
+  host[s->logits] = (host_slot){v->logits, sizeof v->logits};
+  host[s->target] = (host_slot){v->target, sizeof v->target};
+  host[s->loss] = (host_slot){v->loss, sizeof v->loss};
+  host[AMBI_GRAD(s->loss)] = (host_slot){v->dloss, sizeof v->dloss};
+  host[AMBI_GRAD(s->logits)] = (host_slot){v->dlogits, sizeof v->dlogits};
+  if (s->w >= 0) host[s->w] = (host_slot){v->w, sizeof v->w};
+  if (s->w >= 0) host[AMBI_GRAD(s->w)] = (host_slot){v->dw, sizeof v->dw};
+  slots_run(dev, op, host);
 }
 
 /* Both passes; dloss is 1 everywhere. */
@@ -136,8 +133,12 @@ static void test_device(ambi_device *dev, const char *name) {
   }
 }
 
-int main(void) {
-  test_on("ref", test_device);
-  test_on_isas(2, test_device);
+int main(int argc, char **argv) {
+  if (argc > 1) {
+    test_on_texts(argv[1], test_device);
+  } else {
+    test_on("ref", test_device);
+    test_on_isas(2, test_device);
+  }
   return test_done();
 }

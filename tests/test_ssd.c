@@ -1,10 +1,10 @@
 /* test_ssd.c -- ssd is selective_scan with one decay and one step size a head: both give the same numbers, forward and
- * backward. Their references and kernels are written apart. */
+ * backward. Their references and kernels are written apart. `test_ssd DEVICE`: on that. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "test.h"
+#include "slots.h"
 
 enum { B = 2, L = 150, H = 4, P = 3, G = 2, N = 5, D = H * P }; /* more than two chunks */
 enum { CHANNELS = B * L * D, STATE = B * D * N, COEFFICIENTS = B * L * G * N };
@@ -107,25 +107,23 @@ static double *array(tensors *t, int i) {
   return all[i];
 }
 
+static const size_t bytes[ARRAYS] = {
+    sizeof(double[CHANNELS]),     sizeof(double[CHANNELS]), sizeof(double[D * N]), sizeof(double[COEFFICIENTS]),
+    sizeof(double[COEFFICIENTS]), sizeof(double[D]),        sizeof(double[D]),     sizeof(double[STATE]),
+    sizeof(double[CHANNELS]),     sizeof(double[STATE])};
+
 static void run(ambi_device *dev, ambi_op op, const int *slot, numbers *s) {
-  ambi_buf bufs[AMBI_SLOTS] = {0}, workspace = {0};
-  ambi_plan *plan;
-  ambi_plan_info info;
-  bufs[op.kind == AMBI_SSD ? AMBI_SSD_SEQ_IDX : AMBI_SCAN_SEQ_IDX].data = s->seq_idx;
+  host_slot host[AMBI_SLOTS] = {0};
+  host[op.kind == AMBI_SSD ? AMBI_SSD_SEQ_IDX : AMBI_SCAN_SEQ_IDX] = (host_slot){s->seq_idx, sizeof s->seq_idx};
   for (int i = 0; i < ARRAYS; i++) {
-    bufs[slot[i]].data = array(&s->v, i);
-    bufs[AMBI_GRAD(slot[i])].data = array(&s->g, i);
+    host[slot[i]] = (host_slot){array(&s->v, i), bytes[i]};
+    host[AMBI_GRAD(slot[i])] = (host_slot){array(&s->g, i), bytes[i]};
   }
   const int h_last = slot[ARRAYS - 1];
   for (int pass = AMBI_FORWARD; pass <= AMBI_BACKWARD; pass++) {
     op.pass = (ambi_pass)pass;
     if (pass == AMBI_BACKWARD) op.grad[h_last] = op.t[h_last];
-    if (!CHECK_OK(ambi_plan_create(dev, &op, &plan))) return;
-    ambi_plan_get_info(plan, &info);
-    if (CHECK_OK(ambi_alloc(dev, info.workspace, &workspace)))
-      CHECK_OK(ambi_run(plan, NULL, bufs, AMBI_SLOTS, workspace));
-    ambi_free(dev, workspace);
-    ambi_plan_destroy(plan);
+    slots_run(dev, &op, host);
   }
 }
 
@@ -138,26 +136,29 @@ static void compare(const char *device, const char *what, int i, double *got, do
       return;
 }
 
-int main(void) {
-  static const char *const devices[] = {"ref", "cpu"};
+static void test_device(ambi_device *dev, const char *name) {
   static const int sizes[ARRAYS] = {CHANNELS, B * L * H, H, COEFFICIENTS, COEFFICIENTS, H, H, STATE, CHANNELS, STATE};
   static numbers s, scan;
   static tensors summed;
   fill_ssd(&s);
-  for (int d = 0; d < 2; d++) {
-    ambi_device *dev;
-    if (!CHECK_OK(ambi_device_open(devices[d], NULL, &dev))) continue;
-    repeat_heads(&s, &scan);
-    run(dev, ssd_op(), ssd_slots, &s);
-    run(dev, scan_op(), scan_slots, &scan);
-    sum_heads(&scan.g, &summed);
-    for (int i = 0; i < ARRAYS; i++) {
-      if (i >= ARRAYS - 2)
-        compare(devices[d], "", i, array(&s.v, i), array(&scan.v, i), sizes[i]);
-      else
-        compare(devices[d], "d", i, array(&s.g, i), array(&summed, i), sizes[i]);
-    }
-    ambi_device_close(dev);
+  repeat_heads(&s, &scan);
+  run(dev, ssd_op(), ssd_slots, &s);
+  run(dev, scan_op(), scan_slots, &scan);
+  sum_heads(&scan.g, &summed);
+  for (int i = 0; i < ARRAYS; i++) {
+    if (i >= ARRAYS - 2)
+      compare(name, "", i, array(&s.v, i), array(&scan.v, i), sizes[i]);
+    else
+      compare(name, "d", i, array(&s.g, i), array(&summed, i), sizes[i]);
+  }
+}
+
+int main(int argc, char **argv) {
+  if (argc > 1) {
+    test_on_texts(argv[1], test_device);
+  } else {
+    test_on("ref", test_device);
+    test_on("cpu", test_device);
   }
   return test_done();
 }
