@@ -2,7 +2,6 @@
  *
  * Kernels run for real, on stand-ins for the driver and NVRTC (fakecuda/); FAKECUDA_* make them fail: see
  * fakecuda/fake.h. What the kernels compute is checked by `ambi check cuda` on the same stand-ins. */
-#include <dlfcn.h>
 #include <locale.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -119,41 +118,6 @@ static void test_versions(void) {
   CHECK(system(command) == 0, "%s", command);
   CHECK(finds("libnvrtc.so.13"), "a file that is no library is passed over");
   unsetenv("FAKECUDA_DRIVER"), unsetenv("CUDA_HOME");
-  setenv("AMBI_CUDA_LIBRARIES", LIBRARIES "/libraries", 1);
-  snprintf(command, sizeof command, "rm -r %s", home);
-  CHECK(system(command) == 0, "%s", command);
-}
-
-/* As pip lays them out: CUDA 12's packages have a folder each, CUDA 13's share one. What the system has comes first. */
-static void find_packages(const char *driver, const char *major, const char *compiler, const char *blas) {
-  char name[100];
-  snprintf(name, sizeof name, "libnvrtc.so.%s", major);
-  bool has = dlopen(name, RTLD_NOW | RTLD_LOCAL) != NULL;
-  snprintf(name, sizeof name, "libcublasLt.so.%s", major);
-  has = dlopen(name, RTLD_NOW | RTLD_LOCAL) != NULL || has;
-  if (has) return test_skip("pip's packages", "the system has these libraries");
-  setenv("FAKECUDA_DRIVER", driver, 1);
-  CHECK(finds(compiler) && finds(blas), "packages of CUDA %s", major);
-  unsetenv("FAKECUDA_DRIVER");
-}
-
-static void test_packages(void) {
-  char home[64] = "/tmp/ambi-venv-XXXXXX", command[700];
-  if (!CHECK(mkdtemp(home) != NULL, "a folder")) return;
-  snprintf(
-      command, sizeof command,
-      "cd %s && mkdir driver && ln -s %s/libcuda.so.1 driver && mkdir -p lib/python3.11/site-packages/nvidia && "
-      "cd lib/python3.11/site-packages/nvidia && mkdir -p cuda_nvrtc/lib cublas/lib cu13/lib && from=%s && "
-      "ln -s $from/libnvrtc.so cuda_nvrtc/lib/libnvrtc.so.12 && ln -s $from/libnvrtc.so cu13/lib/libnvrtc.so.13 && "
-      "ln -s $from/libcublasLt.so cublas/lib/libcublasLt.so.12 && "
-      "ln -s $from/libcublasLt.so cu13/lib/libcublasLt.so.13",
-      home, LIBRARIES "/libraries", LIBRARIES "/libraries-blas");
-  CHECK(system(command) == 0, "%s", command);
-  snprintf(command, sizeof command, "%s/driver", home);
-  setenv("AMBI_CUDA_LIBRARIES", command, 1), setenv("VIRTUAL_ENV", home, 1);
-  find_packages("12040", "12", "nvidia/cuda_nvrtc/lib/libnvrtc.so.12", "nvidia/cublas/lib/libcublasLt.so.12");
-  find_packages("13000", "13", "nvidia/cu13/lib/libnvrtc.so.13", "nvidia/cu13/lib/libcublasLt.so.13");
-  unsetenv("VIRTUAL_ENV");
   setenv("AMBI_CUDA_LIBRARIES", LIBRARIES "/libraries", 1);
   snprintf(command, sizeof command, "rm -r %s", home);
   CHECK(system(command) == 0, "%s", command);
@@ -444,7 +408,6 @@ int main(void) {
   if (stand_ins_missing()) return 0;
   test_libraries();
   test_versions();
-  test_packages();
   test_cache_folder();
   test_faults();
   test_meanings();

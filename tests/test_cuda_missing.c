@@ -142,6 +142,42 @@ static void test_versions(void) {
   CHECK_FEATURES(DRIVER_ONLY, "driver 13.0", "libnvrtc.so.13");
 }
 
+/* As pip lays them out: CUDA 12's packages have a folder each, CUDA 13's share one. */
+static bool make_packages(void) {
+  char command[900];
+  snprintf(
+      command, sizeof command,
+      "mkdir %s/pip && cd %s/pip && ln -s . .local && mkdir -p lib/python3.11/site-packages/nvidia && "
+      "cd lib/python3.11/site-packages/nvidia && mkdir -p cuda_nvrtc/lib cublas/lib cu13/lib && from=%s && "
+      "ln -s $from/libnvrtc.so cuda_nvrtc/lib/libnvrtc.so.12 && ln -s $from/libnvrtc.so cu13/lib/libnvrtc.so.13 && "
+      "ln -s $from/libcublasLt.so cublas/lib/libcublasLt.so.12 && "
+      "ln -s $from/libcublasLt.so cu13/lib/libcublasLt.so.13",
+      root, root, LIBRARIES "/libraries-blas");
+  return CHECK(system(command) == 0, "%s", command);
+}
+
+/* In a virtual environment that is active, and where `pip install --user` puts them: what the advice names. */
+static void test_packages(void) {
+  static const char *const places[] = {"VIRTUAL_ENV", "HOME"};
+  char pip[100];
+  if (!make_packages()) return;
+  snprintf(pip, sizeof pip, "%s/pip", root);
+  CHECK_FEATURES(DRIVER_ONLY, "nvrtc-cu12 for a driver of CUDA 12) in an active virtual environment or for the user",
+                 "cublas-cu12 for a driver of CUDA 12) in an active virtual environment or for the user");
+  for (int i = 0; i < 2; i++) {
+    const char *value = getenv(places[i]);
+    char *before = value ? strdup(value) : NULL;
+    setenv(places[i], pip, 1);
+    setenv("FAKECUDA_DRIVER", "12040", 1);
+    CHECK_FEATURES(DRIVER_ONLY, "nvidia/cuda_nvrtc/lib/libnvrtc.so.12", "nvidia/cublas/lib/libcublasLt.so.12");
+    setenv("FAKECUDA_DRIVER", "13000", 1);
+    CHECK_FEATURES(DRIVER_ONLY, "nvidia/cu13/lib/libnvrtc.so.13", "nvidia/cu13/lib/libcublasLt.so.13");
+    unsetenv("FAKECUDA_DRIVER"), unsetenv(places[i]);
+    if (before) setenv(places[i], before, 1);
+    free(before);
+  }
+}
+
 /* ---- a linear layer ---- */
 enum { X = AMBI_LINEAR_X, W = AMBI_LINEAR_W, B = AMBI_LINEAR_B, Y = AMBI_LINEAR_Y, SIZE = 24 };
 typedef struct {
@@ -302,6 +338,7 @@ int main(int argc, char **argv) {
   if (stand_ins_missing()) return 0;
   if (make_folders()) {
     test_sentences();
+    test_packages();
     test_layer();
     test_info();
     test_versions();

@@ -10,6 +10,9 @@
 
 #include "core/environment.h"
 
+/* A virtual environment that is not active is not found: $VIRTUAL_ENV names one. */
+#define PIP_SEEN "in an active virtual environment or for the user"
+
 enum { MAX_NAMES = 3, ANY_MAJOR = 0 };
 static const struct {
   struct {
@@ -23,13 +26,12 @@ static const struct {
                     "install the driver of the GPU"},
     [LIB_COMPILER] = {{{"libnvrtc.so.13", 13}, {"libnvrtc.so.12", 12}, {"libnvrtc.so", ANY_MAJOR}},
                       "no NVRTC (libnvrtc.so.13 or .12), which compiles the kernels",
-                      "`pip install nvidia-cuda-nvrtc` (nvidia-cuda-nvrtc-cu12 for a driver of CUDA 12), or set "
-                      "CUDA_HOME to a CUDA toolkit"},
-    [LIB_BLAS] =
-        {{{"libcublasLt.so.13", 13}, {"libcublasLt.so.12", 12}, {"libcublasLt.so", ANY_MAJOR}},
-         "no cuBLASLt (libcublasLt.so.13 or .12): linear uses ambi's own kernel",
-         "`pip install nvidia-cublas` (nvidia-cublas-cu12 for a driver of CUDA 12), or set CUDA_HOME to a CUDA "
-         "toolkit"},
+                      "`pip install nvidia-cuda-nvrtc` (nvidia-cuda-nvrtc-cu12 for a driver of CUDA 12) " PIP_SEEN
+                      ", or set CUDA_HOME to a CUDA toolkit"},
+    [LIB_BLAS] = {{{"libcublasLt.so.13", 13}, {"libcublasLt.so.12", 12}, {"libcublasLt.so", ANY_MAJOR}},
+                  "no cuBLASLt (libcublasLt.so.13 or .12): linear uses ambi's own kernel",
+                  "`pip install nvidia-cublas` (nvidia-cublas-cu12 for a driver of CUDA 12) " PIP_SEEN
+                  ", or set CUDA_HOME to a CUDA toolkit"},
 };
 
 /* Folders that are looked through in order: an environment variable, and a pattern below it. */
