@@ -340,7 +340,9 @@ static void test_too_many_blocks(void) {
   op.t[AMBI_SSD_DELTA] = ambi_dense(AMBI_F32, 3, (int64_t[]){1, 1, 1});
   op.t[AMBI_SSD_A] = ambi_dense(AMBI_F32, 1, (int64_t[]){1});
   op.t[AMBI_SSD_B] = op.t[AMBI_SSD_C] = ambi_dense(AMBI_F32, 4, (int64_t[]){1, 1, 1, 1});
-  if (rig_open(&r)) CHECK_STATUS(ambi_plan_create(r.dev, &op, &plan), AMBI_UNSUPPORTED, "ssd", "too large");
+  if (rig_open(&r))
+    CHECK_STATUS(ambi_plan_create(r.dev, &op, &plan), AMBI_UNSUPPORTED, "ssd: too large for this device: ssd_",
+                 "blocks in y, and may have 65535");
   rig_close(&r);
 }
 

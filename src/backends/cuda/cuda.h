@@ -117,11 +117,11 @@ struct cuda_plan {
   uint64_t workspace;
   char *defines; /* "#define ROWS (a.n[0])\n.." */
   size_t defined, room;
-  bool failed;  /* a call below ran out of room or memory */
-  bool huge;    /* .. or a launch has more blocks, or shared memory, than there can be */
-  bool special; /* has a text of its own: see cuda_specialise */
-  bool general; /* may have none: the last try's took more shared memory than a block may have */
-  bool hopper;  /* compile for sm_90a: wgmma */
+  bool failed;    /* a call below ran out of room or memory */
+  char huge[128]; /* .. or a launch would take more than there can be: of what; else empty */
+  bool special;   /* has a text of its own: see cuda_specialise */
+  bool general;   /* may have none: the last try's took more shared memory than a block may have */
+  bool hopper;    /* compile for sm_90a: wgmma */
 };
 
 /* A value of the text: compiled in, or a field of args. */

@@ -173,10 +173,26 @@ static cuda_step *new_step(cuda_plan *k) { /* NULL: the plan has failed */
   return k->failed ? NULL : &k->step[k->steps++];
 }
 
+/* The first launch that would take more than there can be fails the plan, and says so. */
+static void check_launch(cuda_plan *k, const char *kernel, int64_t grid_x, int64_t grid_y, int64_t shared) {
+  const struct {
+    int64_t wanted, most;
+    const char *of;
+  } limits[] = {{grid_x, INT32_MAX, "blocks in x"},
+                {grid_y, 65535, "blocks in y"},
+                {shared, k->dev->shared_bytes, "bytes of shared memory in a block"}};
+  for (int i = 0; i < 3 && !k->failed; i++) {
+    if (limits[i].wanted <= limits[i].most) continue;
+    k->failed = true;
+    snprintf(k->huge, sizeof k->huge, "%.40s wants %lld %s, and may have %lld", kernel, (long long)limits[i].wanted,
+             limits[i].of, (long long)limits[i].most);
+  }
+}
+
 /* Adds a launch; false: it is of nothing, or the plan has failed. */
 static bool add_launch(cuda_plan *k, const cuda_step *step, int64_t grid_x, int64_t grid_y, int64_t shared) {
   if (grid_x <= 0 || grid_y <= 0 || k->failed) return false;
-  if (grid_x > INT32_MAX || grid_y > 65535 || shared > k->dev->shared_bytes) k->failed = k->huge = true;
+  check_launch(k, step->kernel, grid_x, grid_y, shared);
   cuda_step *s = new_step(k);
   if (!s) return false;
   *s = *step;
@@ -313,9 +329,8 @@ static ambi_status build(cuda_plan *k) {
   TRY(kernel->plan(k));
   append(k, "#define NUMBERS %d\n",
          k->numbers < 64 ? 64 : (k->numbers + 63) / 64 * 64); /* few sizes: more plans share a text */
-  if (k->failed)
-    return fail(k->huge ? AMBI_UNSUPPORTED : AMBI_NO_MEMORY, "%s: its CUDA plan is too large for this device",
-                k->p->def->info.name);
+  if (*k->huge) return fail(AMBI_UNSUPPORTED, "%s: too large for this device: %s", k->p->def->info.name, k->huge);
+  if (k->failed) return fail(AMBI_NO_MEMORY, "%s: no room for its CUDA plan", k->p->def->info.name);
   TRY(write_texts(k, kernel->text));
   TRY(cuda_get_texts(k));
   TRY(cuda_show_texts(k));
