@@ -50,7 +50,7 @@ static const char *pass_name(ambi_pass p) { return p == AMBI_BACKWARD ? "backwar
 
 typedef struct {
   double ms, gbps, of_copy, gflops, of_peak; /* NaN: does not apply */
-  double updates, workspace; /* selective_scan: state updates a second and core; workspace / (B D L N 4) */
+  double updates, workspace; /* selective_scan: state updates a second, of a CPU's core; workspace / (B D L N 4) */
 } figures;
 
 static double scan_states(const ambi_op *op) { /* B D L N */
@@ -98,8 +98,8 @@ static void print_row(const bench_job *j, const bench_case *c, const char *op) {
   if (c->runs < 5) printf("%39s one run only\n", "");
   if (!isnan(f.of_peak)) printf("%39s %.0f%% of the f32 multiply-add peak\n", "", 100 * f.of_peak);
   if (!isnan(f.updates))
-    printf("%39s %.3g state updates a second and core, workspace / (B D L N 4 bytes) = %.4f\n", "", f.updates,
-           f.workspace);
+    printf("%39s %.3g state updates a second%s, workspace / (B D L N 4 bytes) = %.4f\n", "", f.updates,
+           j->o->gpu ? "" : " and core", f.workspace);
 }
 
 static void json_numbers(const char *const *keys, const double *values, int n) {
@@ -261,7 +261,7 @@ static void print_plan(const bench_job *j, const bench_case *c, const char *op, 
   fflush(stdout);
 }
 
-/* 0: there is no device, which another case would only say again. */
+/* 0: there is no device, or no compiler for it, which another case would only say again. */
 static int plan_text(bench_job *j, const char *text, bench_plan_times *worst) {
   char op[64];
   snprintf(op, sizeof op, "%.*s", (int)strcspn(text, " "), text);
@@ -401,20 +401,31 @@ static int check_options(const bench_options *o) {
   return fprintf(stderr, "ambi bench: %s\n", err), 2;
 }
 
+static int measure_limits(bench_job *j) {
+  const int rc =
+      j->o->gpu ? bench_device_limits(j->session.target, &j->limits) : bench_measure_limits(j->threads, &j->limits);
+  if (rc)
+    fprintf(stderr, "ambi bench: could not measure the limits: %s\n",
+            j->o->gpu ? ambi_error() : "no memory or no thread");
+  return rc;
+}
+
 static int run_bench(const bench_options *o) {
   target t;
   ambi_device_info info;
+  char why[400];
   if (target_open(o->device, o->isa, (int)o->threads, &t) || ambi_device_get_info(t.dev, &info) != AMBI_OK) {
     fprintf(stderr, "ambi bench: %s\n", ambi_error());
     return 1;
   }
+  if (!device_compiles(t.dev, o->device, why, sizeof why)) {
+    target_close(&t);
+    return fprintf(stderr, "ambi bench: %s\n", why), 1;
+  }
   bench_job j = {.o = o, .threads = info.threads};
   j.session = (bench_session){.target = &t, .seconds = o->seconds, .rotate = o->warm ? 0 : UINT64_C(1) << 30};
-  int rc = o->gpu ? bench_device_limits(&t, &j.limits) : bench_measure_limits(j.threads, &j.limits);
-  if (rc)
-    fprintf(stderr, "ambi bench: could not measure the limits: no memory or no thread\n");
-  else
-    bench_all(&j);
+  const int rc = measure_limits(&j);
+  if (!rc) bench_all(&j);
   bench_close(&j.session);
   target_close(&t);
   if (!o->json && j.skipped + j.failed) printf("%d skipped, %d failed\n", j.skipped, j.failed);

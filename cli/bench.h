@@ -20,7 +20,7 @@ typedef struct {
   int flags;
   /* what came of it */
   ambi_status status;
-  char error[300];
+  char error[400];
   ambi_op op;
   char kernel[128];
   double median, best; /* seconds */

@@ -12,7 +12,7 @@ typedef struct {
 /* With that many threads; about a second. 0, or -1 when there is no memory or no thread. */
 int bench_measure_limits(int threads, bench_limits *out);
 
-/* The same of any other device, by ambi_copy; its peak is not known (NaN). */
+/* The same of any other device, by ambi_copy; its peak is not known (NaN). 0, or -1: ambi_error(). */
 int bench_device_limits(const target *t, bench_limits *out);
 
 double bench_now(void); /* seconds, monotonic */

@@ -10,12 +10,13 @@
 #include <unistd.h>
 
 #include "bench.h"
+#include "device.h"
 
 typedef struct {
   double open, plan; /* seconds */
   atomic_int texts;  /* that were compiled, some of them side by side */
   ambi_status status;
-  char error[300];
+  char error[400];
 } answer;
 
 static void count(void *texts, const char *what) {
@@ -32,10 +33,11 @@ static void first_plan(const char *device, const char *isa, const char *cache, c
   double begin = bench_now();
   a->status = ambi_device_open(device, &o, &dev);
   a->open = bench_now() - begin;
+  if (a->status == AMBI_OK && !device_compiles(dev, device, a->error, sizeof a->error)) a->status = AMBI_NO_DEVICE;
   begin = bench_now();
   if (a->status == AMBI_OK) a->status = ambi_plan_create(dev, op, &plan);
   a->plan = bench_now() - begin;
-  if (a->status != AMBI_OK) snprintf(a->error, sizeof a->error, "%s", ambi_error());
+  if (a->status != AMBI_OK && !*a->error) snprintf(a->error, sizeof a->error, "%s", ambi_error());
   ambi_plan_destroy(plan);
   ambi_device_close(dev);
 }

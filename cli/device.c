@@ -1,7 +1,7 @@
 /* device.c -- see device.h. */
 #include "device.h"
 
-#include <ambi/ambi.h>
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,5 +23,15 @@ int device_can_be(const char *name, const char *isa, char *err, size_t n) {
   if (s == AMBI_OK) ambi_device_close(dev);
   if (s != AMBI_INVALID && s != AMBI_NO_DEVICE) return 1; /* what else is wrong is said where it is opened */
   snprintf(err, n, "%s%s", isa && s == AMBI_INVALID ? "--isa: " : "", ambi_error());
+  return 0;
+}
+
+/* The device says what it found, "NVRTC: 13.0, ..", or what is missing and how to get it. */
+int device_compiles(ambi_device *dev, const char *name, char *err, size_t n) {
+  ambi_device_info i = {.features = ""};
+  ambi_device_get_info(dev, &i);
+  const char *at = i.features ? strstr(i.features, "NVRTC: ") : NULL;
+  if (!at || isdigit((unsigned char)at[7])) return 1;
+  snprintf(err, n, "%s: %.*s", name, (int)strcspn(at, "\n"), at);
   return 0;
 }
