@@ -15,6 +15,14 @@
 static const char *const device_names[] = {"cpu", "cuda", "ref"};
 enum { DEVICES = sizeof device_names / sizeof *device_names };
 
+/* What is told of, and what was found of it. */
+typedef struct {
+  ambi_kind only;     /* an op, */
+  const char *device; /* or a device; else everything */
+  ambi_device *dev[DEVICES];
+  char why[DEVICES][600]; /* it is not here; else empty */
+} findings;
+
 static const char *pass_name(ambi_pass p) { return p == AMBI_BACKWARD ? "backward" : "forward"; }
 
 static void bytes_text(uint64_t n, char *out, size_t room) {
@@ -90,20 +98,24 @@ static void print_op(ambi_kind kind) {
   table_free(&attrs);
 }
 
-static void print_text(ambi_device *const *dev, ambi_kind only) {
-  uint32_t v = ambi_version();
-  if (only)
-    print_op(only);
-  else
-    printf("ambi %u.%u.%u\n\n", v / 10000, v / 100 % 100, v % 100);
+static void print_devices(const findings *f) {
   for (int d = 0; d < DEVICES; d++) {
     ambi_device_info i;
-    if (only || !dev[d] || ambi_device_get_info(dev[d], &i) != AMBI_OK) continue;
-    print_device(device_names[d], &i);
+    if (f->dev[d] && ambi_device_get_info(f->dev[d], &i) == AMBI_OK) print_device(device_names[d], &i);
+    if (*f->why[d]) printf("device %s: not here: %s\n\n", device_names[d], f->why[d]);
   }
-  if (!only) print_ops();
+}
+
+static void print_text(const findings *f) {
+  uint32_t v = ambi_version();
+  if (f->only)
+    print_op(f->only);
+  else if (!f->device)
+    printf("ambi %u.%u.%u\n\n", v / 10000, v / 100 % 100, v % 100);
+  if (!f->only) print_devices(f);
+  if (!f->only && !f->device) print_ops();
   for (int d = 0; d < DEVICES; d++) {
-    if (dev[d]) print_kernels(device_names[d], dev[d], only);
+    if (f->dev[d]) print_kernels(device_names[d], f->dev[d], f->only);
   }
 }
 
@@ -191,46 +203,72 @@ static void json_kernels(const ambi_device *dev, ambi_kind only) {
   printf("]");
 }
 
-static void json_missing(ambi_device *const *dev, char why[DEVICES][600]) {
+static void json_missing(const findings *f) {
   const char *comma = "";
   printf(",\"missing\":[");
   for (int d = 0; d < DEVICES; d++) {
-    if (dev[d]) continue;
+    if (!*f->why[d]) continue;
     printf("%s{", comma);
     json_pair("", "name", device_names[d]);
-    json_pair(",", "why", why[d]);
+    json_pair(",", "why", f->why[d]);
     printf("}");
     comma = ",";
   }
   printf("]");
 }
 
-static void print_json(ambi_device *const *dev, char why[DEVICES][600], ambi_kind only) {
+static void print_json(const findings *f) {
   const char *comma = "";
   printf("{\"version\":%u,\"devices\":[", ambi_version());
   for (int d = 0; d < DEVICES; d++) {
     ambi_device_info i;
-    if (!dev[d] || ambi_device_get_info(dev[d], &i) != AMBI_OK) continue;
+    if (!f->dev[d] || ambi_device_get_info(f->dev[d], &i) != AMBI_OK) continue;
     printf("%s{", comma);
     json_pair("", "name", device_names[d]);
     json_pair(",", "isa", i.isa);
     json_pair(",", "features", i.features);
     printf(",\"threads\":%d,\"cache_bytes\":%llu", i.threads, (unsigned long long)i.cache_bytes);
-    json_kernels(dev[d], only);
+    json_kernels(f->dev[d], f->only);
     printf("}");
     comma = ",";
   }
   printf("]");
-  json_missing(dev, why);
-  json_ops(only);
+  json_missing(f);
+  if (!f->device) json_ops(f->only);
   printf("}\n");
 }
 
 /* ---- the command ---- */
 
+/* 0, or 1: the CPU, or the device that was asked for, is not here. */
+static int find_devices(findings *f, const ambi_device_options *o) {
+  int rc = 0;
+  for (int d = 0; d < DEVICES; d++) {
+    const int needed = !strcmp(device_names[d], f->device ? f->device : "cpu");
+    if (f->device && !needed) continue;
+    if (ambi_device_open(device_names[d], needed ? o : NULL, &f->dev[d]) == AMBI_OK) continue;
+    snprintf(f->why[d], sizeof f->why[d], "%s", ambi_error());
+    if (needed) rc = 1;
+    if (needed && f->only) fprintf(stderr, "ambi info: %s\n", f->why[d]); /* of an op, devices are not listed */
+  }
+  return rc;
+}
+
+/* NAME is an op or a device; 1, or 0: it is neither. */
+static int find_name(const char *name, findings *f) {
+  for (int d = 0; d < DEVICES; d++)
+    if (!strcmp(name, device_names[d])) f->device = name;
+  f->only = f->device ? AMBI_OP_NONE : case_find_op(name);
+  char list[600];
+  if (!f->device && !f->only)
+    fprintf(stderr, "ambi info: there is no op '%s'; there are %s; and the devices cpu, cuda, ref\n", name,
+            case_list_ops(list, sizeof list));
+  return f->device || f->only;
+}
+
 int info_main(int argc, char **argv) {
   int json = 0, names = 0;
-  const char *op_name = NULL, *isa = NULL, *source = NULL, *dtype = NULL;
+  const char *name = NULL, *isa = NULL, *source = NULL, *dtype = NULL;
   int64_t threads = 0;
   const option options[] = {
       {"json", OPT_FLAG, &json, NULL, "one JSON object instead of tables"},
@@ -243,49 +281,37 @@ int info_main(int argc, char **argv) {
       {0}};
   const command_line spec = {
       "ambi info",
-      "[OP]",
-      "Devices, what was found on them, their kernels, and the ops. With OP: its formula, slots and attributes.",
+      "[OP | DEVICE]",
+      "Devices, what was found on them, their kernels, and the ops. With OP: its formula, slots and attributes.\n"
+      "With DEVICE (cpu, cuda or ref): only that.",
       options,
       NULL,
       1};
-  int rc = options_parse(&spec, argc, argv, &op_name);
+  int rc = options_parse(&spec, argc, argv, &name);
   if (rc >= 0) return rc;
+  findings f = {.only = AMBI_OP_NONE};
   char err[400];
   if ((rc = options_alone(&spec, argc, argv, "source", "source dtype isa")) >= 0 ||
       (rc = options_alone(&spec, argc, argv, "names", "names")) >= 0)
     return rc;
+  if (name && (source || names)) return options_wrong(&spec, "%s: --%s takes no op", name, source ? "source" : "names");
+  if (name && !find_name(name, &f)) return 2;
+  const char *of = source ? "cuda" : f.device;
   if (!options_in_range(&(option_range){"threads", (double)threads, 0, OPTION_MOST_THREADS}, 1, err, sizeof err) ||
-      !device_can_be(source ? "cuda" : "cpu", isa, err, sizeof err))
+      !device_can_be(of ? of : "cpu", isa, err, sizeof err))
     return options_wrong(&spec, "%s", err);
   if (dtype && !source) return options_wrong(&spec, "--dtype is only for --source");
-  if (op_name && (source || names))
-    return options_wrong(&spec, "%s: --%s takes no op", op_name, source ? "source" : "names");
   if (source) return print_source(source, dtype, isa);
   for (int k = 1; names && k < AMBI_KINDS; k++)
     if (ambi_op_get_info((ambi_kind)k)) puts(ambi_op_get_info((ambi_kind)k)->name);
   if (names) return 0;
-  ambi_kind only = op_name ? case_find_op(op_name) : AMBI_OP_NONE;
-  if (op_name && !only) {
-    char list[600];
-    fprintf(stderr, "ambi info: there is no op '%s'; there are %s\n", op_name, case_list_ops(list, sizeof list));
-    return 2;
-  }
-  ambi_device *dev[DEVICES] = {NULL};
-  char why[DEVICES][600];
-  const ambi_device_options o = {.threads = (int32_t)threads, .max_isa = isa};
-  for (int d = 0; d < DEVICES; d++) {
-    int is_cpu = !strcmp(device_names[d], "cpu");
-    if (ambi_device_open(device_names[d], is_cpu ? &o : NULL, &dev[d]) == AMBI_OK) continue;
-    if (is_cpu) rc = 1;
-    snprintf(why[d], sizeof why[d], "%s", ambi_error());
-    if (is_cpu || !only) fprintf(stderr, "device %s: not here: %s\n", device_names[d], why[d]);
-  }
+  rc = find_devices(&f, &(ambi_device_options){.threads = (int32_t)threads, .max_isa = isa});
   if (json)
-    print_json(dev, why, only);
+    print_json(&f);
   else
-    print_text(dev, only);
+    print_text(&f);
   for (int d = 0; d < DEVICES; d++) {
-    if (dev[d]) ambi_device_close(dev[d]);
+    if (f.dev[d]) ambi_device_close(f.dev[d]);
   }
-  return rc < 0 ? 0 : rc;
+  return rc;
 }

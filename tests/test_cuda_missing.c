@@ -254,7 +254,7 @@ static void read_back(int fd, int was, const char *path, char *text, size_t n) {
   free(all);
 }
 
-static int info(folder which, const char *option) {
+static int info(folder which, const char *option) { /* or a name */
   char name[] = "info", flag[20], *argv[] = {name, option ? flag : NULL, NULL}, path[2][100];
   int was[2];
   snprintf(flag, sizeof flag, "%s", option ? option : "");
@@ -297,6 +297,11 @@ static void test_info(void) {
   CHECK_INFO(NO_BLAS, "NVRTC: 13.0", BLAS_MISSING);
   CHECK_INFO(NO_COMPILER, NVRTC_MISSING, "libcublasLt.so");
   CHECK_INFO(NOTHING, "cuda", "no NVIDIA driver", "libcuda.so.1", "install the driver", NVRTC_MISSING, BLAS_MISSING);
+  const char *line = strstr(said[0], "device cuda: not here: "), *end = line ? strchr(line, '\n') : NULL;
+  const char *how = line ? strstr(line, "pip install nvidia-cublas") : NULL;
+  CHECK(how && how < end, "what is missing, and how to get it, is one line of stdout: %.600s", said[0]);
+  CHECK(info(NOTHING, "cuda") == 1 && strstr(said[0], "no NVIDIA driver") && !strstr(said[0], "cpu"),
+        "info cuda: %.600s%s", said[0], said[1]);
   CHECK(!strstr(said[0], "sm_90"), "a device that is not there has no isa");
   test_info_json();
 }
