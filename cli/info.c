@@ -20,7 +20,7 @@ typedef struct {
   ambi_kind only;     /* an op, */
   const char *device; /* or a device; else everything */
   ambi_device *dev[DEVICES];
-  char why[DEVICES][600]; /* it is not here; else empty */
+  char why[DEVICES][640]; /* it is not here; else empty */
 } findings;
 
 static const char *pass_name(ambi_pass p) { return p == AMBI_BACKWARD ? "backward" : "forward"; }

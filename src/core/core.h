@@ -48,7 +48,7 @@ static inline bool is_backward(const problem *p) { return p->op.pass == AMBI_BAC
   } while (0)
 
 /* ---- status.c: the thread's error sentence ---- */
-enum { ERROR_BYTES = 512 };
+enum { ERROR_BYTES = 640 };
 ambi_status fail(ambi_status s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* "rmsnorm: slot dw: ..." */
 ambi_status fail_slot(ambi_status s, const problem *p, int slot, const char *format, ...)
