@@ -78,7 +78,7 @@ static inline void read_bf16(const uint16_t *s, int64_t stride, int64_t n, real 
 #if AMBI_REAL == 32
   if (stride == 1)
     for (; i + VL <= n; i += VL) {
-      v_ahead(s + i);
+      prefetch_ahead(s + i);
       v_put_past(out + i, bf16_get(s + i, VL), VL, past);
     }
 #endif
@@ -114,7 +114,7 @@ static inline void write_bf16(uint16_t *d, int64_t stride, int64_t n, const real
 #if AMBI_REAL == 32
   if (stride == 1) {
     for (; i + 2 * VL <= n; i += 2 * VL) {
-      v_ahead(v + i);
+      prefetch_ahead(v + i);
       bf16_store_both(d + i, v_load(v + i), v_load(v + i + VL), past);
     }
     for (; i + VL <= n; i += VL) bf16_store_past(d + i, bf16_of(v_load(v + i)), VL, false);
@@ -400,9 +400,9 @@ static inline bool all_bf16(const cpu_call *c, uint32_t slots) {
   return all;
 }
 
-/* Asks for what lies a little after element k. */
-INLINE void ahead(int kind, const void *p, int64_t k) {
-  v_ahead((const char *)p + k * (int64_t)(kind == BF16S ? sizeof(uint16_t) : sizeof(real)));
+/* Prefetches what lies a little after element k of a view. */
+INLINE void prefetch_view(int kind, const void *p, int64_t k) {
+  prefetch_ahead((const char *)p + k * (int64_t)(kind == BF16S ? sizeof(uint16_t) : sizeof(real)));
 }
 
 /* v rounded to a storage type and back. */

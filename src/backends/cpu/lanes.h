@@ -77,9 +77,9 @@ enum { SHORT_TURN = 8 };
 /* A statement for each half of a step: one for reals, two for bf16s (see below). */
 #define EACH_HALF(halves) UNROLL for (int half = 0; half < (halves); half++)
 
-/* Asks for what lies a little further along: hardware alone does not keep wide vectors fed from memory. */
+/* Prefetches what lies a little further along: hardware alone does not keep wide vectors fed from memory. */
 enum { AHEAD = 2048 }; /* bytes */
-static inline void v_ahead(const void *p) { __builtin_prefetch((const char *)p + AHEAD, 0, 3); }
+static inline void prefetch_ahead(const void *p) { __builtin_prefetch((const char *)p + AHEAD, 0, 3); }
 
 static inline vr v_get(const real *p, int64_t left) { return left >= VL ? v_load(p) : v_load_n(p, left); }
 

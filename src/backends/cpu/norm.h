@@ -13,11 +13,6 @@ static inline strip row_of(const cpu_call *c, int slot, int64_t row) {
  * WebAssembly make calls dear: kernel packs take one row, whole, which is then read again from the nearest cache. */
 enum { GROUP = DENSE_ALONE ? 1 : 4 };
 
-/* Columns that one call may take; a strip that is not there is read from a tile. */
-static inline int64_t columns_at_once(const strip *s, int64_t cols) {
-  return DENSE_ALONE && s->at ? max64(cols, 1) : TILE;
-}
-
 /* One number of each row: the saved statistics. */
 static inline real row_get(const cpu_call *c, int slot, int64_t row) {
   strip s = row_of(c, slot, row);
@@ -32,11 +27,11 @@ static inline void row_put(const cpu_call *c, int slot, int64_t row, real value)
 enum { PLAIN_NORMS = DENSE_ALONE };
 
 /* The usual rows, without residuals, get loops of their own that ask about nothing: one stores past the cache. Where
- * the size of the code counts, they do not. WebAssembly cannot ask for rows to come (ASKS, see there). */
+ * the size of the code counts, they do not. WebAssembly has no prefetches. */
 #ifdef __wasm__
-enum { USUAL_APART = 0, ASKS = 0 };
+enum { USUAL_APART = 0, PREFETCHES = 0 };
 #else
-enum { USUAL_APART = 1, ASKS = 1 };
+enum { USUAL_APART = 1, PREFETCHES = 1 };
 #endif
 
 /* Where s itself goes, if it is wanted. */
@@ -110,9 +105,9 @@ INLINE source_view source_from(int kind, source_view s, int64_t k) {
   return (source_view){view_from(kind, s.x, k), view_from(kind, s.residual, k)};
 }
 
-INLINE void source_ahead(int kind, source_view s, int64_t k) {
-  ahead(kind, s.x, k);
-  if (s.residual) ahead(kind, s.residual, k);
+INLINE void prefetch_source(int kind, source_view s, int64_t k) {
+  prefetch_view(kind, s.x, k);
+  if (s.residual) prefetch_view(kind, s.residual, k);
 }
 
 /* A slot that is (C) */
@@ -125,67 +120,45 @@ INLINE vr vector_half(int kind, const void *v, real absent, int64_t k, int half,
   return v ? get_half(kind, v, k, half, left) : v_splat(absent);
 }
 
-/* ---- rows to come ----
- * Memory should not wait while rows that it has delivered are worked on. So each pass over a row also asks for half
- * of the row that is its turn after a group, if as much is likely to be there still when it is read.           */
+/* ---- prefetching the next row ----
+ * Memory should not idle while rows that it has delivered are worked on. So each of the two passes over a row also
+ * prefetches half of the row a group further on, if that much is likely to be in the cache still when it is read. */
 typedef struct {
   int64_t first; /* row */
   int count, kind;
-  int64_t later; /* from a row to the one to ask for; 0: none */
+  int64_t to_next; /* from a row to the one to prefetch; 0: none */
 } row_group;
 
-enum { MOST_LATER = 1 << 17 }; /* bytes of a slot in a group */
+enum { MOST_PREFETCHED = 1 << 17 }; /* bytes of a slot in a group */
 
+/* Of a row to prefetch: where its slots begin */
 typedef struct {
   const char *x, *residual, *dy;
-  int64_t bytes, cols; /* of an element, 0: do not ask; of a row */
-} later_rows;
+  int64_t bytes, cols; /* of an element, 0: do not prefetch; of a row */
+} next_row;
 
 static inline bool lies_as_read(const strip *s, int kind) { return !s->at || kind == BF16S || is_direct(s); }
 
-static inline later_rows later_of(const cpu_call *c, const row_group *g, const source *from, const strip *dy) {
-  if (!ASKS) return (later_rows){0};
-  bool ask = g->later && lies_as_read(&from->x, g->kind) && lies_as_read(&from->residual, g->kind) &&
-             lies_as_read(dy, g->kind);
-  return (later_rows){from->x.at, from->residual.at, dy->at, ask ? dtype_bytes(from->x.dtype) : 0, rows_of(c->p)->cols};
+static inline next_row next_row_of(const cpu_call *c, const row_group *g, const source *from, const strip *dy) {
+  if (!PREFETCHES) return (next_row){0};
+  bool wanted = g->to_next && lies_as_read(&from->x, g->kind) && lies_as_read(&from->residual, g->kind) &&
+                lies_as_read(dy, g->kind);
+  return (next_row){from->x.at, from->residual.at, dy->at, wanted ? dtype_bytes(from->x.dtype) : 0,
+                    rows_of(c->p)->cols};
 }
 
-/* From one element to the next, where they are to be asked for. */
-static inline int64_t soon_bytes(const strip *s) { return s->stride == 1 ? dtype_bytes(s->dtype) : 0; }
+/* Bytes from one element to the next of a row to prefetch; 0: it is not dense, and its beginning alone is. */
+static inline int64_t prefetch_bytes(const strip *s) { return s->stride == 1 ? dtype_bytes(s->dtype) : 0; }
 
-INLINE void soon(const char *row, int64_t at) { __builtin_prefetch(row + at, 0, 2); } /* into the second-level cache */
+INLINE void prefetch_l2(const char *row, int64_t at) { __builtin_prefetch(row + at, 0, 2); }
 
-/* At column i + k of pass 0 or 1. A line is asked for twice, as memory that is busy may refuse. */
-INLINE void ask_for(const later_rows *l, source_view now, const void *dy, int pass, int64_t i, int64_t k) {
-  if (!ASKS || k % (LINE / (int64_t)sizeof(real)) != 0) return;
-  int64_t at = ((pass * l->cols + i) / 2 + (int64_t)((uint64_t)k / 2)) * l->bytes;
-  if (now.x) soon(l->x, at);
-  if (now.residual) soon(l->residual, at);
-  if (dy) soon(l->dy, at);
-}
-
-/* ---- lines to bring ----
- * Stores wait for lines that memory has to bring, and WebAssembly has neither prefetches nor stores past the cache. So
- * there the first pass over a row of a large tensor also loads a byte of each line of the result, in a loop of its own:
- * in a cache that would cost 2 to 9 %.                                                                              */
-#ifdef __wasm__
-enum { BRINGS = 1 };
-#else
-enum { BRINGS = 0 };
-#endif
-enum { LARGE = 1 << 23 }; /* bytes of a slot that caches hardly keep */
-
-/* The row of the result, or NULL */
-static inline const char *row_to_bring(const cpu_call *c, const strip *to) {
-  if (!BRINGS || !is_direct(to)) return NULL;
-  const int64_t bytes = rows_of(c->p)->cols * (int64_t)sizeof(real);
-  return rows_of(c->p)->rows.count * bytes >= LARGE && GROUP * bytes <= MOST_LATER ? to->at : NULL;
-}
-
-/* The line of it that begins at column k, if one does */
-INLINE void bring(const char *row, int64_t k) {
-  if (!BRINGS || !row || k % (LINE / (int64_t)sizeof(real)) != 0) return;
-  (void)*(const volatile char *)(row + (size_t)k * sizeof(real));
+/* At column i + k of pass 0 or 1. Each line is prefetched at least twice: the CPU may drop prefetches under load. */
+INLINE void prefetch_next(const next_row *next, source_view now, const void *dy, int pass, int64_t i, int64_t k) {
+  if (!PREFETCHES || k % (LINE / (int64_t)sizeof(real)) != 0) return;
+  int64_t at = ((pass * next->cols + i) / 2 + (int64_t)((uint64_t)k / 2)) * next->bytes;
+  if (now.x) prefetch_l2(next->x, at);
+  if (now.residual) prefetch_l2(next->residual, at);
+  if (dy) prefetch_l2(next->dy, at);
 }
 
 /* ---- out: ds of one row, which is dx and dresidual, each with dsum added ---- */
@@ -239,13 +212,13 @@ typedef struct {
   sink to;
   row_cut cut; /* of dx, or of dresidual if that alone is wanted */
   int64_t cols;
-  later_rows later;
+  next_row next;
 } grad_row;
 
 static inline grad_row grad_row_of(const cpu_call *c, const row_group *g, int64_t row, int x, int residual, int sum,
                                    int y) {
-  source next = source_of(c, row + g->later, x, residual, sum);
-  strip next_dy = row_of(c, AMBI_GRAD(y), row + g->later);
+  source next = source_of(c, row + g->to_next, x, residual, sum);
+  strip next_dy = row_of(c, AMBI_GRAD(y), row + g->to_next);
   sink to = sink_of(c, row, x, residual, sum);
   int64_t cols = rows_of(c->p)->cols;
   return (grad_row){source_of(c, row, x, residual, sum),
@@ -253,7 +226,7 @@ static inline grad_row grad_row_of(const cpu_call *c, const row_group *g, int64_
                     to,
                     cut_of(to.dx.at ? &to.dx : &to.dresidual, cols),
                     cols,
-                    later_of(c, g, &next, &next_dy)};
+                    next_row_of(c, g, &next, &next_dy)};
 }
 
 /* ---- tasks: some rows each, with sums over rows of `summed` columns (0: none) in the workspace ---- */
@@ -281,7 +254,7 @@ static inline void norm_rows(const cpu_call *c, int64_t task, int64_t summed, in
     sums = column_sums_at(c->workspace + task * (int64_t)column_sums_bytes(summed), summed);
     column_sums_clear(&sums);
   }
-  bool fits = GROUP * n->cols * (int64_t)sizeof(real) <= MOST_LATER;
+  bool fits = GROUP * n->cols * (int64_t)sizeof(real) <= MOST_PREFETCHED;
   for (int64_t row = task * each; row < end; row += GROUP) {
     row_group g = {row, (int)min64(GROUP, end - row), kind, fits && row + 2 * GROUP <= end ? GROUP : 0};
     fn(c, &g, &sums);

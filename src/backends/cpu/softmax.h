@@ -2,8 +2,8 @@
  *
  *   l = scale x, or cap tanh(x / cap);   max;   sum = sum of e^(l - max);   log(sum of e^l) = max + log(sum)
  *
- * A row is read once for max and once for the sum, the second time from the cache; meanwhile memory is asked for the
- * next. */
+ * A row is read once for max and once for the sum, the second time from the cache; meanwhile the next
+ * row is prefetched. */
 #ifndef AMBI_CPU_SOFTMAX_H
 #define AMBI_CPU_SOFTMAX_H
 #include "backends/cpu/math.h"
@@ -20,7 +20,7 @@ INLINE vr logit_of(logit_map f, vr x) {
 }
 
 typedef struct {
-  real max, sum, below; /* below: sum of l - max, when asked for */
+  real max, sum, below; /* below: sum of l - max, if wanted */
 } row_stats;
 
 /* Independent sums along a tile; fewer where code is to be small: kernel packs may not pass 32 KiB. */
@@ -39,7 +39,7 @@ INLINE vr logit_half(int kind, logit_map f, const void *x, int64_t k, int half, 
 /* The largest l of a tile and `most`; a NaN may be passed over: the sum will meet it. */
 INLINE void max_tile(int kind, const void *x, logit_map f, int64_t n, vr most[2]) {
   FOR_STEPS(halves(kind) * VL, k, n, {
-    ahead(kind, x, k);
+    prefetch_view(kind, x, k);
     EACH_HALF(halves(kind)) most[half] = v_max(most[half], logit_half(kind, f, x, k, half, left, (real)-INFINITY));
   });
 }
@@ -66,15 +66,16 @@ INLINE vr exp_below(vr t) {
 #endif
 }
 
-/* Sum of e^(l - max) over a tile; kept: where they are left, halves one after another, or NULL */
-INLINE real exp_tile(int kind, const void *x, logit_map f, real max, int64_t n, real *kept, const char *later,
+/* Sum of e^(l - max) over a tile; kept: where they are left, halves one after another, or NULL;
+ * next: the row to prefetch, columns from the tile's on, of `bytes` each */
+INLINE real exp_tile(int kind, const void *x, logit_map f, real max, int64_t n, real *kept, const char *next,
                      int64_t bytes) {
   const int h = halves(kind);
   vr sum[4] = {{0}, {0}, {0}, {0}};
   int64_t k = 0;
   for (; k + WAYS * VL <= n; k += WAYS * VL) UNROLL for (int j = 0; j < WAYS; j++) {
       int64_t at = k + j / h * h * VL;
-      if (j % h == 0) soon(later, at * bytes);
+      if (j % h == 0) prefetch_l2(next, at * bytes);
       vr e = exp_below(logit_of(f, get_half(kind, x, at, j % h, h * VL)) - max);
       if (kept) v_store(kept + k + j * VL, e);
       sum[j] += e;
@@ -95,18 +96,18 @@ INLINE real below_tile(int kind, const void *x, logit_map f, real max, int64_t n
   return sum_tile(t, n);
 }
 
-/* `below`: whether that sum is wanted too. kept: where the e^(l - max) are left, or NULL. later: a row to ask for. */
+/* `below`: whether that sum is wanted too. kept: where the e^(l - max) are left, or NULL. next: a row to prefetch. */
 INLINE row_stats row_stats_of(int kind, const strip *x, logit_map f, int64_t cols, bool below, real *kept,
-                              const strip *later) {
+                              const strip *next) {
   row_stats s = {.max = row_max(kind, x, f, cols)};
   TILE_OF_REALS x_tile[TILE];
   cascade sum = {.count = 0}, drop = {.count = 0};
-  int64_t bytes = soon_bytes(later);
+  int64_t bytes = prefetch_bytes(next);
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);
     const void *xi = view_in(kind, x, i, n, x_tile);
     if (below) cascade_add(&drop, below_tile(kind, xi, f, s.max, n));
-    cascade_add(&sum, exp_tile(kind, xi, f, s.max, n, kept ? kept + i : NULL, later->at + i * bytes, bytes));
+    cascade_add(&sum, exp_tile(kind, xi, f, s.max, n, kept ? kept + i : NULL, next->at + i * bytes, bytes));
   }
   s.sum = cascade_total(&sum);
   s.below = cascade_total(&drop);

@@ -7,7 +7,7 @@ INLINE void sum(int kind, const void *const *in, void *const *out, int64_t n, co
   const void *a = in[0], *b = in[1];
   FOR_STEPS(halves(kind) * VL, i, n, {
     vr y[2];
-    ahead(kind, a, i), ahead(kind, b, i);
+    prefetch_view(kind, a, i), prefetch_view(kind, b, i);
     EACH_HALF(halves(kind))
     y[half] = get_half(kind, a, i, half, left) * factor[0] + get_half(kind, b, i, half, left) * factor[1];
     put_halves(kind, (out_view){out[0], stream}, i, y, left);
@@ -18,7 +18,7 @@ INLINE void share(int kind, const void *const *in, void *const *out, int64_t n, 
   const void *dy = in[0];
   FOR_STEPS(halves(kind) * VL, i, n, {
     vr da[2], db[2];
-    ahead(kind, dy, i);
+    prefetch_view(kind, dy, i);
     EACH_HALF(halves(kind)) {
       vr d = get_half(kind, dy, i, half, left);
       da[half] = d * factor[0], db[half] = d * factor[1];

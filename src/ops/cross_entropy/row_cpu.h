@@ -74,7 +74,7 @@ INLINE void ce_dlogits(int kind, const strip *x, const strip *to, const ce_formu
     out_view out = view_out(kind, to, i, n, d_tile);
     FOR_STEPS(halves(kind) * VL, k, n, {
       vr d[2];
-      ahead(kind, xi, k);
+      prefetch_view(kind, xi, k);
       EACH_HALF(halves(kind)) {
         vr l = logit_of(f->map, get_half(kind, xi, k, half, left));
         d[half] = exp_below(l - max) * over - all;

@@ -36,8 +36,8 @@ static void put_all(const strip *s, int64_t n, real value) {
   for (int64_t k = 0; k < n; k += TILE) strip_put(s, k, min64(TILE, n - k), tile);
 }
 
-/* Rows of w lie anywhere: memory is asked for the next one, or its beginning, before this one is copied. */
-static void ask_for_row(const cpu_call *c, int64_t i) {
+/* Rows of w lie anywhere: the next one, or its beginning, is prefetched before this one is copied. */
+static void prefetch_row(const cpu_call *c, int64_t i) {
   enum { MOST = 4096 }; /* bytes; hardware goes on from there */
   strip w = word_row(c, W, max64(word_of(c, i), 0));
   int64_t bytes = w.stride == 1 ? min64(MOST, embedding_of(c->p)->channels * dtype_bytes(w.dtype)) : 0;
@@ -50,7 +50,7 @@ static void forward_task(void *context, int64_t task) {
   int64_t first = task * tokens_per_task(r), end = min64(first + tokens_per_task(r), r->tokens.count);
   for (int64_t i = first; i < end; i++) {
     int64_t word = word_of(c, i);
-    if (i + 1 < end) ask_for_row(c, i + 1);
+    if (i + 1 < end) prefetch_row(c, i + 1);
     strip y = token_row(c, Y, i), w = word_row(c, W, max64(word, 0));
     if (word < 0)
       put_all(&y, r->channels, (real)NAN);

@@ -16,7 +16,7 @@ enum { DV = AMBI_GRAD(V), DG = AMBI_GRAD(G), DY = AMBI_GRAD(Y) };
     vr a = v_splat(ab[0]), b = v_splat(ab[1]);                                                                       \
     FOR_STEPS(STEP, i, n, {                                                                                          \
       vr y[HALVES];                                                                                                  \
-      v_ahead(v + i), v_ahead(g + i);                                                                                \
+      prefetch_ahead(v + i), prefetch_ahead(g + i);                                                                  \
       EACH_HALF(HALVES) y[half] = FUNCTION(act##_value)(GET(g + i), a, b) * GET(v + i);                              \
       PUT(to + i, y);                                                                                                \
     });                                                                                                              \
@@ -29,7 +29,7 @@ enum { DV = AMBI_GRAD(V), DG = AMBI_GRAD(G), DY = AMBI_GRAD(Y) };
     vr a = v_splat(ab[0]), b = v_splat(ab[1]);                                                                        \
     FOR_STEPS(STEP, i, n, {                                                                                           \
       vr dv[HALVES], dg[HALVES];                                                                                      \
-      v_ahead(v + i), v_ahead(g + i), v_ahead(dy + i);                                                                \
+      prefetch_ahead(v + i), prefetch_ahead(g + i), prefetch_ahead(dy + i);                                           \
       EACH_HALF(HALVES) {                                                                                             \
         vr gate = GET(g + i), f = FUNCTION(act##_value)(gate, a, b), d = GET(dy + i);                                 \
         dv[half] = d * f;                                                                                             \

@@ -27,7 +27,7 @@ static double squares_tile(const real *g, int64_t n) {
   vwide sum[WAYS] = {{0}};
   int64_t i = 0;
   for (; i + WAYS * WIDE <= n; i += WAYS * WIDE) {
-    for (int64_t at = 0; at < WAYS * WIDE * (int64_t)sizeof(real); at += 64) v_ahead((const char *)(g + i) + at);
+    for (int64_t at = 0; at < WAYS * WIDE * (int64_t)sizeof(real); at += 64) prefetch_ahead((const char *)(g + i) + at);
     UNROLL for (int k = 0; k < WAYS; k++) sum[k] += square(g + i + k * WIDE);
   }
   for (; i + WIDE <= n; i += WIDE) sum[0] += square(g + i);

@@ -1,7 +1,8 @@
 /* layernorm on the CPU: a task takes some rows, a few at a time; a row is read twice, the second time from the cache.
  *
- *   forward   pass 1: mean, sum c^2, c = s - m                 pass 2: y = c r w + b
- *   backward  pass 1: mean, sum c^2, sum g, sum g c
+ *   s = x + residual,  m = mean(s),  c = s - m,  g = dy w
+ *   forward   pass 1: m, sum c^2, r = 1 / sqrt(mean(c^2) + eps)    pass 2: y = c r w + b
+ *   backward  pass 1: m, sum c^2, sum g, sum g c
  *             pass 2: ds = r (g - mean(g)) - c r^3 mean(g c) + dsum;   dw += dy c r;   db += dy
  *
  * Pass 1 takes the sums of each tile around the mean of the tile and joins them: no difference of large squares. */
@@ -54,7 +55,7 @@ INLINE real sum_tile_of(int kind, source_view from, int64_t n) {
   const int h = halves(kind);
   int64_t k = 0;
   for (; k + 4 * VL <= n; k += 4 * VL) UNROLL for (int j = 0; j < 4; j++) {
-      if (j % h == 0) source_ahead(kind, from, k + j * VL);
+      if (j % h == 0) prefetch_source(kind, from, k + j * VL);
       sum[j] += source_half(kind, from, k + j / h * h * VL, j % h, h * VL);
     }
   for (; k < n; k += h * VL) EACH_HALF(h) sum[half] += source_half(kind, from, k, half, n - k);
@@ -81,8 +82,8 @@ INLINE moments moments_about(real m, int kind, bool backward, const row_in *r, s
   int64_t k = 0;
   for (; k + ways * VL <= n; k += ways * VL) UNROLL for (int j = 0; j < ways; j++) {
       int64_t at = k + j / h * h * VL;
-      if (j % h == 0) ask_for(&r->row.later, from, dy, 0, i, at);
-      if (j % h == 0 && backward) ahead(kind, dy, at);
+      if (j % h == 0) prefetch_next(&r->row.next, from, dy, 0, i, at);
+      if (j % h == 0 && backward) prefetch_view(kind, dy, at);
       add_terms(kind, from, dy, w, m, at, j % h, h * VL, sum[j]);
     }
   for (; k < n; k += h * VL) EACH_HALF(h) add_terms(kind, from, dy, w, m, k, half, n - k, sum[half]);
@@ -131,6 +132,7 @@ static row_in row_in_of(const cpu_call *c, const row_group *rows, int64_t row) {
 }
 
 /* ---- forward ---- */
+/* A row on its way through forward */
 typedef struct {
   row_in in;
   strip y, sum;
@@ -138,19 +140,20 @@ typedef struct {
   real m, r;
 } forward_line;
 
-/* y = (s - m) r w + b, and s itself, for columns [i, i+n) of one row */
+/* What y is made of and where it goes, from some column of a row on; sum: where s itself goes */
 typedef struct {
   source_view s;
   const void *w, *b;
   out_view y, sum;
 } forward_view;
 
+/* y = c r w + b, and s itself, for columns [i, i+n) of one row */
 INLINE void y_steps(const forward_line *l, int kind, forward_view v, int64_t i, int64_t n) {
   real m = l->m, r = l->r;
-  const later_rows later = l->in.row.later; /* in registers: a store might change what l points to */
+  const next_row next = l->in.row.next; /* in registers: a store might change what l points to */
   FOR_STEPS(halves(kind) * VL, k, n, {
     vr s[2], yk[2];
-    ask_for(&later, v.s, NULL, 1, i, k);
+    prefetch_next(&next, v.s, NULL, 1, i, k);
     EACH_HALF(halves(kind)) {
       s[half] = source_half(kind, v.s, k, half, left);
       vr wk = vector_half(kind, v.w, 1, k, half, left), bk = vector_half(kind, v.b, 0, k, half, left);
@@ -165,7 +168,7 @@ INLINE void y_tile(const forward_line *l, int kind, const void *w, const void *b
   TILE_OF_REALS s_tiles[2][TILE], out_tiles[2][TILE];
   forward_view v = {.s = source_in(kind, &l->in.row.from, i, n, s_tiles), .w = w, .b = b};
   v.y = view_out(kind, &l->y, i, n, out_tiles[0]), v.sum = sum_out(kind, &l->sum, i, n, out_tiles[1]);
-  bool usual = is_usual(v.s, w) && b && !v.sum.p;
+  bool usual = is_usual(v.s, w) && b && !v.sum.p; /* a loop of its own, see norm.h */
   if (usual && v.y.past)
     y_steps(l, kind, (forward_view){usual_source(v.s), w, b, .y = {v.y.p, true}}, i, n);
   else if (usual)
@@ -176,7 +179,7 @@ INLINE void y_tile(const forward_line *l, int kind, const void *w, const void *b
   view_put(kind, &l->y, i, n, v.y);
 }
 
-/* The tile of one row at column i, n columns; w and b from column i on */
+/* The tile of one row at column i, n columns, in pieces (row_cut, norm.h); w and b from column i on */
 INLINE void y_pieces(const forward_line *l, int kind, const void *w, const void *b, int64_t i, int64_t n) {
   int64_t end = cut_end(&l->cut, i, n, l->in.row.cols);
   for (int64_t k = cut_begin(&l->cut, i), stop; k < end; k = stop) {
@@ -185,6 +188,7 @@ INLINE void y_pieces(const forward_line *l, int kind, const void *w, const void 
   }
 }
 
+/* m and r of every row of a group, then y, a tile of all of them at a time */
 INLINE void forward_rows(const cpu_call *c, const row_group *rows, int kind) {
   int64_t cols = rows_of(c->p)->cols;
   TILE_OF_REALS w_tile[TILE + SPARE], b_tile[TILE + SPARE];
@@ -230,6 +234,7 @@ static void forward(const cpu_call *c) {
 }
 
 /* ---- backward ---- */
+/* A row on its way through backward */
 typedef struct {
   row_in in;
   real m, r, mean_g, pull; /* pull = r^3 mean(g c) */
@@ -263,7 +268,7 @@ static int64_t summed(const problem *p) {
   return db_column(p) + (writes_slot(p, DB) ? whole_lines(rows_of(p)->cols) : 0);
 }
 
-/* ds, dw and db for columns [i, i+n) of one row; dw, db NULL: not wanted */
+/* What ds, dw and db are made of and where they go, from some column of a row on; dw, db NULL: not wanted */
 typedef struct {
   source_view s;
   const void *dy, *w;
@@ -271,21 +276,22 @@ typedef struct {
   real *dw, *db;
 } backward_view;
 
+/* ds = r (g - mean(g)) - c r^3 mean(g c) + dsum, dw += dy c r and db += dy, for columns [i, i+n) of one row */
 INLINE void ds_steps(const backward_line *l, int kind, backward_view v, int64_t i, int64_t n) {
-  const later_rows later = l->in.row.later;
+  const next_row next = l->in.row.next;
   const vr m = v_splat(l->m), r = v_splat(l->r), minus_mean_g = v_splat(-l->mean_g), minus_pull = v_splat(-l->pull);
   FOR_STEPS(halves(kind) * VL, k, n, {
-    vr dyk[2], cr[2], ds[2];
-    ask_for(&later, v.s, v.dy, 1, i, k);
+    vr dy[2], cr[2], ds[2];
+    prefetch_next(&next, v.s, v.dy, 1, i, k);
     EACH_HALF(halves(kind)) {
       vr c = v.s.x ? source_half(kind, v.s, k, half, left) - m : K(0);
-      dyk[half] = get_half(kind, v.dy, k, half, left);
+      dy[half] = get_half(kind, v.dy, k, half, left);
       cr[half] = c * r;
-      vr g = v_mul_add(dyk[half], vector_half(kind, v.w, 1, k, half, left), minus_mean_g);
+      vr g = v_mul_add(dy[half], vector_half(kind, v.w, 1, k, half, left), minus_mean_g);
       ds[half] = v_mul_add(c, minus_pull, g * r);
     }
-    if (v.dw) add_products(kind, v.dw, k, dyk, cr, left);
-    if (v.db) add_halves(kind, v.db, k, dyk, left);
+    if (v.dw) add_products(kind, v.dw, k, dy, cr, left);
+    if (v.db) add_halves(kind, v.db, k, dy, left);
     sink_set(kind, v.out, k, ds, left);
   });
 }
@@ -337,7 +343,7 @@ INLINE void ds_tile(const backward_line *l, int kind, const void *w, real *dw, r
   sink_put(kind, &l->in.row.to, i, n, v.out);
 }
 
-/* The tile of one row at column i, n columns; w, dw and db from column i on */
+/* The tile of one row at column i, n columns, in pieces (row_cut, norm.h); w, dw and db from column i on */
 INLINE void ds_pieces(const backward_line *l, int kind, const void *w, real *dw, real *db, int64_t i, int64_t n) {
   const row_cut *cut = &l->in.row.cut;
   int64_t end = cut_end(cut, i, n, l->in.row.cols);

@@ -89,8 +89,8 @@ INLINE void rotate_halves(int kind, const strip *x, const strip *y, const real *
     out_view y1 = view_out(kind, y, i, n, tile[2]), y2 = view_out(kind, y, half + i, n, tile[3]);
     FOR_LANES(k, n, {
       vr a = get(kind, x1, k, left), b = get(kind, x2, k, left), c = v_load(cosine + i + k), s = v_load(sine + i + k);
-      ahead(kind, x1, k);
-      ahead(kind, x2, k);
+      prefetch_view(kind, x1, k);
+      prefetch_view(kind, x2, k);
       put(kind, y1, k, a * c - b * s, left);
       put(kind, y2, k, b * c + a * s, left);
     });
@@ -107,7 +107,7 @@ INLINE void rotate_pairs(int kind, const strip *x, const strip *y, const real *c
     out_view out = view_out(kind, y, i, n, tile[1]);
     FOR_LANES(k, n, {
       vr v = get(kind, in, k, left);
-      ahead(kind, in, k);
+      prefetch_view(kind, in, k);
       put(kind, out, k, v * v_load(cosine + i + k) + swap_pairs(v) * v_load(sine + i + k), left);
     });
     view_put(kind, y, i, n, out);

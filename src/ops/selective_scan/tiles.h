@@ -130,11 +130,11 @@ static void store_tile(const tile_view *v, const real *in, tile_layout from) {
     for (int64_t lane = 0; lane < v->lanes; lane += VL) store_columns(v, lane, in + lane / VL * from.vector, from);
 }
 
-/* ---- ask for memory ahead of time, strip by strip, while something else is computed ---- */
+/* ---- prefetching, strip by strip, while something else is computed ---- */
 enum { MOST_AHEAD = 7 };
 typedef struct {
   tile_view view[MOST_AHEAD];
-  int64_t views, calls, done; /* everything has been asked for after `calls` calls */
+  int64_t views, calls, done; /* everything has been prefetched after `calls` calls */
 } lookahead;
 
 static void look_ahead_at(lookahead *a, tile_view v) {

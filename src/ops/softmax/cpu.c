@@ -26,15 +26,15 @@ INLINE vr p_half(int kind, const row_source *r, const void *from, int64_t i, int
   return exp_below(logit_of(r->map, v) - r->max) * r->over;
 }
 
-/* kept: room for MOST_KEPT; later: the next row, or this one again */
-INLINE row_source source_of_row(const cpu_call *c, int64_t row, int64_t later, int kind, real *kept, real *log_sum) {
+/* kept: room for MOST_KEPT; next: the row to prefetch, or this one again */
+INLINE row_source source_of_row(const cpu_call *c, int64_t row, int64_t next, int kind, real *kept, real *log_sum) {
   bool saved = reads_slot(c->p, Y);
   row_source r = {.from = row_of(c, saved ? Y : X, row), .saved = saved, .log = c->p->op.u.softmax.log != 0};
   r.map.scale = (real)c->p->op.u.softmax.scale;
   if (saved) return r;
   if (rows_of(c->p)->cols <= MOST_KEPT) r.kept = kept;
-  strip next = row_of(c, X, later);
-  row_stats s = row_stats_of(kind, &r.from, r.map, rows_of(c->p)->cols, false, r.kept ? kept : NULL, &next);
+  strip next_x = row_of(c, X, next);
+  row_stats s = row_stats_of(kind, &r.from, r.map, rows_of(c->p)->cols, false, r.kept ? kept : NULL, &next_x);
   r.max = s.max;
   r.over = 1 / s.sum;
   *log_sum = (real)log((double)s.sum);
@@ -42,11 +42,11 @@ INLINE row_source source_of_row(const cpu_call *c, int64_t row, int64_t later, i
 }
 
 /* ---- forward ---- */
-INLINE void forward_row(const cpu_call *c, int64_t row, int64_t later, int kind) {
+INLINE void forward_row(const cpu_call *c, int64_t row, int64_t next, int kind) {
   int64_t cols = rows_of(c->p)->cols;
   TILE_OF_REALS kept[MOST_KEPT];
   real log_sum = 0;
-  row_source r = source_of_row(c, row, later, kind, kept, &log_sum);
+  row_source r = source_of_row(c, row, next, kind, kept, &log_sum);
   strip to = row_of(c, Y, row);
   TILE_OF_REALS x_tile[TILE], y_tile[TILE];
   for (int64_t i = 0; i < cols; i += TILE) {
@@ -76,8 +76,8 @@ INLINE real dy_sum_tile(const row_source *r, const void *from, const void *dy, i
   for (; k + WAYS * VL <= n; k += WAYS * VL) UNROLL for (int j = 0; j < WAYS; j++) {
       int64_t at = k + j / h * h * VL;
       vr d = get_half(kind, dy, at, j % h, h * VL);
-      if (j % h == 0) ahead(kind, dy, at);
-      if (j % h == 0 && r->saved && !r->log) ahead(kind, from, at);
+      if (j % h == 0) prefetch_view(kind, dy, at);
+      if (j % h == 0 && r->saved && !r->log) prefetch_view(kind, from, at);
       sum[j] += r->log ? d : d * p_half(kind, r, from, i, at, j % h, h * VL);
     }
   for (; k < n; k += h * VL) EACH_HALF(h) {
@@ -98,14 +98,14 @@ INLINE real dy_sum(const row_source *r, const strip *dy, int kind, int64_t cols)
   return cascade_total(&sum);
 }
 
-INLINE void backward_row(const cpu_call *c, int64_t row, int64_t later, int kind) {
+INLINE void backward_row(const cpu_call *c, int64_t row, int64_t next, int kind) {
   int64_t cols = rows_of(c->p)->cols;
   TILE_OF_REALS kept[MOST_KEPT];
   real unused, scale = (real)c->p->op.u.softmax.scale;
-  row_source r = source_of_row(c, row, later, kind, kept, &unused);
-  strip dy = row_of(c, DY, row), next = row_of(c, DY, later), next_y = row_of(c, Y, later), to = row_of(c, DX, row);
+  row_source r = source_of_row(c, row, next, kind, kept, &unused);
+  strip dy = row_of(c, DY, row), next_dy = row_of(c, DY, next), next_y = row_of(c, Y, next), to = row_of(c, DX, row);
   real sum = dy_sum(&r, &dy, kind, cols);
-  int64_t bytes = soon_bytes(&next), y_bytes = soon_bytes(&next_y);
+  int64_t bytes = prefetch_bytes(&next_dy), y_bytes = prefetch_bytes(&next_y);
   TILE_OF_REALS from_tile[TILE], dy_tile[TILE], dx_tile[TILE];
   for (int64_t i = 0; i < cols; i += TILE) {
     int64_t n = min64(TILE, cols - i);
@@ -113,8 +113,8 @@ INLINE void backward_row(const cpu_call *c, int64_t row, int64_t later, int kind
     out_view dx = view_out(kind, &to, i, n, dx_tile);
     FOR_STEPS(halves(kind) * VL, k, n, {
       vr v[2];
-      soon(next.at, (i + k) * bytes);
-      if (r.saved) soon(next_y.at, (i + k) * y_bytes);
+      prefetch_l2(next_dy.at, (i + k) * bytes);
+      if (r.saved) prefetch_l2(next_y.at, (i + k) * y_bytes);
       EACH_HALF(halves(kind)) {
         vr p = p_half(kind, &r, from, i, k, half, left), g = get_half(kind, d, k, half, left);
         v[half] = (r.log ? g - p * sum : p * (g - sum)) * scale;
@@ -126,11 +126,11 @@ INLINE void backward_row(const cpu_call *c, int64_t row, int64_t later, int kind
 }
 
 /* ---- tasks ---- */
-typedef void row_fn(const cpu_call *c, int64_t row, int64_t later);
-static void forward_reals(const cpu_call *c, int64_t row, int64_t later) { forward_row(c, row, later, REALS); }
-static void forward_bf16s(const cpu_call *c, int64_t row, int64_t later) { forward_row(c, row, later, BF16S); }
-static void backward_reals(const cpu_call *c, int64_t row, int64_t later) { backward_row(c, row, later, REALS); }
-static void backward_bf16s(const cpu_call *c, int64_t row, int64_t later) { backward_row(c, row, later, BF16S); }
+typedef void row_fn(const cpu_call *c, int64_t row, int64_t next);
+static void forward_reals(const cpu_call *c, int64_t row, int64_t next) { forward_row(c, row, next, REALS); }
+static void forward_bf16s(const cpu_call *c, int64_t row, int64_t next) { forward_row(c, row, next, BF16S); }
+static void backward_reals(const cpu_call *c, int64_t row, int64_t next) { backward_row(c, row, next, REALS); }
+static void backward_bf16s(const cpu_call *c, int64_t row, int64_t next) { backward_row(c, row, next, BF16S); }
 
 static void task(void *context, int64_t task) {
   static row_fn *const fns[2][2] = {[REALS] = {forward_reals, backward_reals},

@@ -14,7 +14,7 @@ enum { X = AMBI_UNARY_X, Y = AMBI_UNARY_Y };
     vr a = v_splat(ab[0]), b = v_splat(ab[1]);                                                              \
     FOR_STEPS(STEP, i, n, {                                                                                 \
       vr y[HALVES];                                                                                         \
-      v_ahead(x + i);                                                                                       \
+      prefetch_ahead(x + i);                                                                                \
       EACH_HALF(HALVES) y[half] = FUNCTION(name##_value)(GET(x + i), a, b);                                 \
       PUT(to + i, y);                                                                                       \
     });                                                                                                     \
@@ -26,7 +26,7 @@ enum { X = AMBI_UNARY_X, Y = AMBI_UNARY_Y };
     vr a = v_splat(ab[0]), b = v_splat(ab[1]);                                                              \
     FOR_STEPS(STEP, i, n, {                                                                                 \
       vr dx[HALVES];                                                                                        \
-      v_ahead(x + i), v_ahead(dy + i);                                                                      \
+      prefetch_ahead(x + i), prefetch_ahead(dy + i);                                                        \
       EACH_HALF(HALVES) dx[half] = FUNCTION(name##_grad)(GET(x + i), GET(dy + i), a, b);                    \
       PUT(to + i, dx);                                                                                      \
     });                                                                                                     \

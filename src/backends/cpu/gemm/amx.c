@@ -21,7 +21,7 @@ static void pack_rows(const gemm_piece *s, real *panel) {
     for (int64_t w = 0; w < SIDE; w++) {
       const int64_t n = min64(TOGETHER, s->nk - k);
       const real *row = row_of_pairs(s, w, k, n, stage);
-      ask_for_row(s, w, k + TOGETHER, TOGETHER);
+      prefetch_row(s, w, k + TOGETHER, TOGETHER);
       for (int64_t i = 0; i < ceil_div(n, 2); i += PAIRS) v_store(panel + i * SIDE + w * PAIRS, v_load_pairs(row + i));
     }
 }
@@ -36,7 +36,7 @@ static void pack_a(const gemm_piece *s, void *panel) {
   for (int64_t k = 0; k < s->nk; k += PAIRS_K, panel = (char *)panel + STEP_BYTES) {
     const real *row[PAIRS];
     for (int64_t i = 0; i < PAIRS; i++) {
-      ask_for_lines(s, k + 2 * i);
+      prefetch_lines(s, k + 2 * i);
       pairs_along_w(s, k + 2 * i, SIDE, stage[i]);
       row[i] = stage[i];
     }

@@ -30,7 +30,7 @@ INLINE void pack_rest(int kind, const char *line, int64_t whole, int64_t width, 
     read_reals(AMBI_BF16, line + 2 * whole, 1, width - whole, panel + whole);
 }
 
-/* The same for whole, dense lines of reals or bf16. The next ones are far apart: they are asked for in time. */
+/* The same for whole, dense lines of reals or bf16. The next ones are far apart: they are prefetched. */
 INLINE void pack_whole_lines(int kind, const gemm_piece *s, real *panel, int64_t width) {
   enum { LINES_AHEAD = 16 };
   int64_t whole = width / VL * VL;

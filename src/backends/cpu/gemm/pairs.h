@@ -56,12 +56,12 @@ static inline const real *row_of_pairs(const gemm_piece *s, int64_t w, int64_t k
   return stage;
 }
 
-/* What comes next is asked for in time: lines too far apart, or too many at once, for the hardware to foresee. */
-static inline void ask_for_lines(const gemm_piece *s, int64_t k) {
+/* What comes next is prefetched: lines too far apart, or too many at once, for the hardware to foresee. */
+static inline void prefetch_lines(const gemm_piece *s, int64_t k) {
   enum { AHEAD = 16 };
   for (int64_t i = k + AHEAD; i < min64(k + AHEAD + 2, s->nk); i++) __builtin_prefetch(bf16_at(s, 0, i));
 }
-static inline void ask_for_row(const gemm_piece *s, int64_t w, int64_t k, int64_t n) {
+static inline void prefetch_row(const gemm_piece *s, int64_t w, int64_t k, int64_t n) {
   for (int64_t i = k; s->step_k == 1 && w < s->nw && i < min64(k + n, s->nk); i += 32)
     __builtin_prefetch(bf16_at(s, w, i));
 }
@@ -72,7 +72,7 @@ static inline __attribute__((always_inline)) void pack_pairs(const gemm_piece *s
   _Alignas(64) real stage[PAIRS][STAGE];
   if (lines_along_w(s)) {
     for (int64_t k = 0; k < ceil_div(s->nk, PAIRS_K) * PAIRS_K; k += 2) {
-      ask_for_lines(s, k);
+      prefetch_lines(s, k);
       pairs_along_w(s, k, width, panel + k / 2 * width);
     }
     return;
@@ -83,7 +83,7 @@ static inline __attribute__((always_inline)) void pack_pairs(const gemm_piece *s
       const real *row[PAIRS];
       for (int64_t i = 0; i < PAIRS; i++) {
         row[i] = row_of_pairs(s, w + i, k, n, stage[i]);
-        ask_for_row(s, w + i, k + 2 * STAGE, 2 * STAGE);
+        prefetch_row(s, w + i, k + 2 * STAGE, 2 * STAGE);
       }
       transpose_rows(row, ceil_div(n, 2), panel + k / 2 * width + w, width, min64(PAIRS, width - w));
     }
