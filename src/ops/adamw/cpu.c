@@ -1,7 +1,8 @@
 /* adamw on the CPU: one pass over p, g, m and v.
  *
- *   m = beta1 m + (1 - beta1) g;   v = beta2 v + (1 - beta2) g^2
- *   p = p decay - m rate / (sqrt(v) root + eps),   rate = lr / (1 - beta1^t),   root = 1 / sqrt(1 - beta2^t)        */
+ *   g' = scale g;   m_out = beta1 m + (1 - beta1) g';   v_out = beta2 v + (1 - beta2) g'^2
+ *   p_out = p decay - m_out rate / (sqrt(v_out) root + eps);   p_copy = p_out
+ *   decay = 1 - lr weight_decay,   rate = lr / (1 - beta1^t),   root = 1 / sqrt(1 - beta2^t),   t = step + 1         */
 #include "backends/cpu/pointwise.h"
 #include "backends/cpu/scalar.h"
 
@@ -10,14 +11,14 @@ enum { LR = AMBI_ADAMW_LR, STEP = AMBI_ADAMW_STEP, SCALE = AMBI_ADAMW_SCALE, SKI
 enum { P_OUT = AMBI_ADAMW_P_OUT, M_OUT = AMBI_ADAMW_M_OUT, V_OUT = AMBI_ADAMW_V_OUT, P_COPY = AMBI_ADAMW_P_COPY };
 enum { STEP_OUT = AMBI_ADAMW_STEP_OUT };
 
-/* The constants of a step; COPIES: p goes to out[3] too */
-enum { GAIN, BETA1, REST1, BETA2, REST2, DECAY, RATE, ROOT, EPS, COPIES };
+/* The constants of a step: those of the formula, REST = 1 - BETA; COPIES: p_out goes to out[3] too */
+enum { G_SCALE, BETA1, REST1, BETA2, REST2, DECAY, RATE, ROOT, EPS, COPIES };
 
 static void update(const void *const *in, void *const *out, int64_t n, const real *k, bool stream) {
   const real *p = in[0], *g = in[1], *m = in[2], *v = in[3];
   real *p_out = out[0], *m_out = out[1], *v_out = out[2], *p_copy = k[COPIES] != 0 ? out[3] : NULL;
   FOR_LANES(i, n, {
-    vr gi = v_get(g + i, left) * k[GAIN];
+    vr gi = v_get(g + i, left) * k[G_SCALE];
     vr mi = v_get(m + i, left) * k[BETA1] + gi * k[REST1];
     vr vi_ = v_get(v + i, left) * k[BETA2] + gi * k[REST2] * gi;
     vr pi = v_get(p + i, left) * k[DECAY] - mi * k[RATE] / (v_sqrt(vi_) * k[ROOT] + k[EPS]);
@@ -40,7 +41,7 @@ static void keep(const void *const *in, void *const *out, int64_t n, const real 
 
 static void constants(const cpu_call *c, double t, real *k) {
   double beta1 = c->p->op.u.adamw.beta1, beta2 = c->p->op.u.adamw.beta2, lr = scalar_get(c, LR);
-  k[GAIN] = reads_slot(c->p, SCALE) ? (real)scalar_get(c, SCALE) : 1;
+  k[G_SCALE] = reads_slot(c->p, SCALE) ? (real)scalar_get(c, SCALE) : 1;
   k[BETA1] = (real)beta1;
   k[REST1] = (real)(1 - beta1);
   k[BETA2] = (real)beta2;

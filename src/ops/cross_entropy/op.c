@@ -41,10 +41,11 @@ static ambi_status recipe(problem *p) {
 
 const op_def cross_entropy_op = {
     .info = {.name = "cross_entropy",
-             .formula = "l = softcap tanh(logits / softcap);  lse = log(sum(e^l));  loss = mean over rows of "
-                        "(1 - a) (lse - l_target) + a (lse - mean(l)) + z_loss lse^2;  a = label_smoothing",
-             .gradient = "dl = dloss (e^(l - lse) (1 + 2 z_loss lse) - (1 - a) [j = target] - a / C) / rows;  "
-                         "dlogits = dl (1 - (l / softcap)^2)",
+             .formula =
+                 "l = softcap tanh(logits / softcap);  lse = log(sum(e^l));  loss = mean over the rows that count of "
+                 "(1 - a) (lse - l_target) + a (lse - mean(l)) + z_loss lse^2;  a = label_smoothing",
+             .gradient = "dl = dloss (e^(l - lse) (1 + 2 z_loss lse) - (1 - a) [j = target] - a / C) "
+                         "(mean: / rows that count);  dlogits = dl (1 - (l / softcap)^2)",
              .doc = "The negative log-likelihood of each row's target. " CE_DOC,
              .slots = sizeof slots / sizeof *slots,
              .slot = slots,

@@ -21,13 +21,13 @@ static void forward(const ref_call *c) {
   double divisor = ref_divisor(c, TARGET);
   ref_sum sum = {0, 0};
   for (int64_t row = 0; row < n->rows.count; row++) {
-    int64_t y = ref_target(c, TARGET, row);
+    int64_t target = ref_target(c, TARGET, row);
     double *l = NULL, lse = 0, loss = 0;
-    if (ce_counts(c->p, y)) {
+    if (ce_counts(c->p, target)) {
       l = l_row(c, row);
       lse = ref_lse(l, n->cols);
-      loss = ref_loss(c->p, l, n->cols, y, lse);
-      ref_dlogits(c->p, l, n->cols, y, lse, 1 / divisor);
+      loss = ref_loss(c->p, l, n->cols, target, lse);
+      ref_dlogits(c->p, l, n->cols, target, lse, 1 / divisor);
     }
     ref_set(c, LSE, at(c, row, 0), lse);
     ref_take_loss(c, LOSS, row, loss, &sum);
@@ -40,12 +40,12 @@ static void backward(const ref_call *c) {
   const rows_recipe *n = rows_of(c->p);
   double divisor = ref_divisor(c, TARGET);
   for (int64_t row = 0; row < n->rows.count; row++) {
-    int64_t y = ref_target(c, TARGET, row);
+    int64_t target = ref_target(c, TARGET, row);
     double *l = NULL;
-    if (ce_counts(c->p, y)) {
+    if (ce_counts(c->p, target)) {
       l = l_row(c, row);
       double lse = reads_slot(c->p, LSE) ? ref_get(c, LSE, at(c, row, 0)) : ref_lse(l, n->cols);
-      ref_dlogits(c->p, l, n->cols, y, lse, ref_dloss(c, AMBI_GRAD(LOSS), row, divisor));
+      ref_dlogits(c->p, l, n->cols, target, lse, ref_dloss(c, AMBI_GRAD(LOSS), row, divisor));
     }
     put_row(c, AMBI_GRAD(LOGITS), row, l);
   }

@@ -31,22 +31,22 @@ static inline double ref_lse(const double *l, int64_t C) {
   return max + log(sum.total);
 }
 
-static inline double ref_loss(const problem *p, const double *l, int64_t C, int64_t y, double lse) {
+static inline double ref_loss(const problem *p, const double *l, int64_t C, int64_t target, double lse) {
   double a = p->op.u.cross_entropy.label_smoothing;
   ref_sum below = {0, 0};
-  if (y >= C) return NAN;
+  if (target >= C) return NAN;
   for (int64_t j = 0; j < C && a > 0; j++) ref_add(&below, lse - l[j]); /* infinite where a class is masked */
-  return (1 - a) * (lse - l[y]) + a * below.total / (double)C + p->op.u.cross_entropy.z_loss * lse * lse;
+  return (1 - a) * (lse - l[target]) + a * below.total / (double)C + p->op.u.cross_entropy.z_loss * lse * lse;
 }
 
 /* l becomes g dlogits */
-static inline void ref_dlogits(const problem *p, double *l, int64_t C, int64_t y, double lse, double g) {
+static inline void ref_dlogits(const problem *p, double *l, int64_t C, int64_t target, double lse, double g) {
   double a = p->op.u.cross_entropy.label_smoothing, z = p->op.u.cross_entropy.z_loss;
   double cap = p->op.u.cross_entropy.softcap;
   for (int64_t j = 0; j < C; j++) {
-    double dl = exp(l[j] - lse) * (1 + 2 * z * lse) - (j == y ? 1 - a : 0) - a / (double)C;
+    double dl = exp(l[j] - lse) * (1 + 2 * z * lse) - (j == target ? 1 - a : 0) - a / (double)C;
     double slope = cap > 0 ? 1 - l[j] / cap * (l[j] / cap) : 1;
-    l[j] = y < C ? g * dl * slope : NAN;
+    l[j] = target < C ? g * dl * slope : NAN;
   }
 }
 

@@ -11,7 +11,7 @@ enum { TOKENS = AMBI_EMBEDDING_TOKENS, W = AMBI_EMBEDDING_W, Y = AMBI_EMBEDDING_
 enum { DW = AMBI_GRAD(W), DY = AMBI_GRAD(Y) };
 
 /* The row that token number i names, or -1 */
-static int64_t word_of(const cpu_call *c, int64_t i) {
+static int64_t row_of_token(const cpu_call *c, int64_t i) {
   const embedding_recipe *r = embedding_of(c->p);
   int64_t word = integer_at(c, TOKENS, grid_offset(&r->tokens, TOKENS, i));
   return word >= 0 && word < r->words ? word : -1;
@@ -39,7 +39,7 @@ static void put_all(const strip *s, int64_t n, real value) {
 /* Rows of w lie anywhere: the next one, or its beginning, is prefetched before this one is copied. */
 static void prefetch_row(const cpu_call *c, int64_t i) {
   enum { MOST = 4096 }; /* bytes; hardware goes on from there */
-  strip w = word_row(c, W, max64(word_of(c, i), 0));
+  strip w = word_row(c, W, max64(row_of_token(c, i), 0));
   int64_t bytes = w.stride == 1 ? min64(MOST, embedding_of(c->p)->channels * dtype_bytes(w.dtype)) : 0;
   for (int64_t k = 0; k < bytes; k += LINE) __builtin_prefetch(w.at + k, 0, 3);
 }
@@ -49,7 +49,7 @@ static void forward_task(void *context, int64_t task) {
   const embedding_recipe *r = embedding_of(c->p);
   int64_t first = task * tokens_per_task(r), end = min64(first + tokens_per_task(r), r->tokens.count);
   for (int64_t i = first; i < end; i++) {
-    int64_t word = word_of(c, i);
+    int64_t word = row_of_token(c, i);
     if (i + 1 < end) prefetch_row(c, i + 1);
     strip y = token_row(c, Y, i), w = word_row(c, W, max64(word, 0));
     if (word < 0)
@@ -85,7 +85,7 @@ static void sort_tokens(const cpu_call *c) {
   int64_t *next = s.start + 1, placed = 0;
   memset(s.start, 0, (size_t)(r->words + 1) * sizeof *s.start);
   for (int64_t i = 0; i < r->tokens.count; i++) {
-    int64_t word = word_of(c, i);
+    int64_t word = row_of_token(c, i);
     if (word >= 0) next[word]++;
   }
   for (int64_t v = 0; v < r->words; v++) {
@@ -94,7 +94,7 @@ static void sort_tokens(const cpu_call *c) {
     placed += count;
   }
   for (int64_t i = 0; i < r->tokens.count; i++) {
-    int64_t word = word_of(c, i);
+    int64_t word = row_of_token(c, i);
     if (word >= 0) s.order[next[word]++] = i;
   }
 }

@@ -16,7 +16,7 @@ static at_index at(const ref_call *c, int64_t i, int64_t k) {
 }
 
 /* The row that token number i names, or -1 */
-static int64_t row_of(const ref_call *c, int64_t i) {
+static int64_t row_of_token(const ref_call *c, int64_t i) {
   int64_t row = ref_integer(c, TOKENS, ref_index(c, TOKENS, c->p->t[TOKENS].ndim, i));
   return row >= 0 && row < embedding_of(c->p)->words ? row : -1;
 }
@@ -24,7 +24,7 @@ static int64_t row_of(const ref_call *c, int64_t i) {
 static void forward(const ref_call *c) {
   const embedding_recipe *r = embedding_of(c->p);
   for (int64_t i = 0; i < r->tokens.count; i++) {
-    int64_t row = row_of(c, i);
+    int64_t row = row_of_token(c, i);
     for (int64_t k = 0; k < r->channels; k++)
       ref_set(c, Y, at(c, i, k), row < 0 ? (double)NAN : ref_get(c, W, AT(row, k)));
   }
@@ -36,7 +36,7 @@ static void backward(const ref_call *c) {
   for (int64_t k = 0; k < r->channels; k++) {
     for (int64_t v = 0; v < r->words; v++) dw[v] = (ref_sum){0, 0};
     for (int64_t i = 0; i < r->tokens.count; i++) {
-      int64_t row = row_of(c, i);
+      int64_t row = row_of_token(c, i);
       if (row >= 0) ref_add(&dw[row], ref_get(c, AMBI_GRAD(Y), at(c, i, k)));
     }
     for (int64_t v = 0; v < r->words; v++) ref_set(c, AMBI_GRAD(W), AT(v, k), dw[v].total);

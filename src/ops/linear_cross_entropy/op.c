@@ -60,10 +60,12 @@ const op_def linear_cross_entropy_op = {
     .info = {.name = "linear_cross_entropy",
              .formula =
                  "logits = x w^T + b;  l = softcap tanh(logits / softcap);  lse = log(sum(e^l));  loss = mean over "
-                 "rows of (1 - a) (lse - l_target) + a (lse - mean(l)) + z_loss lse^2;  a = label_smoothing",
-             .gradient = "dl = dloss (e^(l - lse) (1 + 2 z_loss lse) - (1 - a) [j = target] - a / C) / rows;  "
-                         "dlogits = dl (1 - (l / softcap)^2);  dx = dlogits w;  dw = dlogits^T x;  "
-                         "db = sum over rows of dlogits",
+                 "the rows that count of (1 - a) (lse - l_target) + a (lse - mean(l)) + z_loss lse^2;  "
+                 "a = label_smoothing",
+             .gradient =
+                 "dl = dloss (e^(l - lse) (1 + 2 z_loss lse) - (1 - a) [j = target] - a / C) "
+                 "(mean: / rows that count);  dlogits = dl (1 - (l / softcap)^2);  dx = dlogits w;  dw = dlogits^T x;  "
+                 "db = sum over rows of dlogits",
              .doc =
                  "cross_entropy of linear, without ever holding all the logits: its workspace has those of a block of "
                  "at most 2048 rows, fewer where they would take more than 64 MiB (cuda: 256 MiB), but at least 128; "

@@ -18,7 +18,7 @@ enum { Y = AMBI_RMSNORM_Y, SUM = AMBI_RMSNORM_SUM, RSTD = AMBI_RMSNORM_RSTD };
 
 static const ambi_slot_info slots[] = {
     {"x", "(.., C)", "input", 0},
-    {"w", "(C)", "weight; absent: 1", AMBI_SLOT_OPTIONAL},
+    {"w", "(C)", "weight; absent: y = s r, offset is not used", AMBI_SLOT_OPTIONAL},
     {"residual", "(.., C)", "added to x before the norm", AMBI_SLOT_OPTIONAL},
     {"y", "(.., C)", "output", AMBI_SLOT_OUTPUT},
     {"sum", "(.., C)", "x + residual", AMBI_SLOT_OUTPUT | AMBI_SLOT_OPTIONAL | AMBI_SLOT_SAVED},

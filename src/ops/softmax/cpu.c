@@ -1,5 +1,6 @@
 /* softmax on the CPU: a task takes some rows; a row is read from memory once, then from the cache.
  *
+ *   l = scale x,  p = e^l / sum(e^l);  y = p, or log: y = l - log(sum(e^l))
  *   forward   pass 1: max   pass 2: sum of e^(l - max)   pass 3: y
  *   backward  pass 1: sum of dy y, or log: of dy         pass 2: dx      (before them forward's, unless y was saved)
  * Of rows that are not too long the e^(l - max) are kept, so that they need not be computed again. */
@@ -9,7 +10,7 @@ enum { X = AMBI_SOFTMAX_X, Y = AMBI_SOFTMAX_Y, DX = AMBI_GRAD(X), DY = AMBI_GRAD
 
 enum { MOST_KEPT = 8 * TILE };
 
-/* e^l / sum(e^l) of a row, by x or by the y that was saved */
+/* p of a row, computed from x, or read from the saved y */
 typedef struct {
   strip from;
   logit_map map;

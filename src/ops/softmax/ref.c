@@ -9,17 +9,24 @@ static double l_at(const ref_call *c, int64_t row, int64_t col) {
   return c->p->op.u.softmax.scale * ref_get(c, X, at(c, row, col));
 }
 
-/* The row's y: as saved, or max and log(sum(e^(l - max))) first. */
-static void y_row(const ref_call *c, int64_t row, double *y) {
+/* The row's y, computed from x */
+static void compute_y(const ref_call *c, int64_t row, double *y) {
   int64_t cols = rows_of(c->p)->cols;
-  double max = -INFINITY;
+  double *l = y, max = -INFINITY; /* y takes the place of l */
   ref_sum sum = {0, 0};
-  for (int64_t i = 0; i < cols; i++) y[i] = reads_slot(c->p, Y) ? ref_get(c, Y, at(c, row, i)) : l_at(c, row, i);
-  if (reads_slot(c->p, Y)) return;
-  for (int64_t i = 0; i < cols; i++) max = fmax(max, y[i]); /* a NaN is left to the sum */
-  for (int64_t i = 0; i < cols; i++) ref_add(&sum, exp(y[i] - max));
+  for (int64_t i = 0; i < cols; i++) l[i] = l_at(c, row, i);
+  for (int64_t i = 0; i < cols; i++) max = fmax(max, l[i]); /* a NaN is left to the sum */
+  for (int64_t i = 0; i < cols; i++) ref_add(&sum, exp(l[i] - max));
   for (int64_t i = 0; i < cols; i++)
-    y[i] = c->p->op.u.softmax.log ? (y[i] - max) - log(sum.total) : exp(y[i] - max) / sum.total;
+    y[i] = c->p->op.u.softmax.log ? (l[i] - max) - log(sum.total) : exp(l[i] - max) / sum.total;
+}
+
+static void y_row(const ref_call *c, int64_t row, double *y) {
+  if (!reads_slot(c->p, Y)) {
+    compute_y(c, row, y);
+    return;
+  }
+  for (int64_t i = 0; i < rows_of(c->p)->cols; i++) y[i] = ref_get(c, Y, at(c, row, i)); /* saved */
 }
 
 static void forward(const ref_call *c) {
