@@ -19,7 +19,7 @@ enum { WIDTH = 384 * 8 / AMBI_REAL }; /* most rows in a block */
 static int64_t lanes_of(const attention_recipe *r) { return r->width <= ATTENTION_WIDTH / 2 ? WIDTH : WIDTH / 2; }
 static int64_t steps_of(const attention_recipe *r) { return lanes_of(r) / MR * MR; }
 
-static int64_t rows_in_all(const attention_recipe *r) { return r->together * r->queries; }
+static int64_t rows_in_all(const attention_recipe *r) { return r->heads_per_group * r->queries; }
 static int64_t blocks_of(const attention_recipe *r, int64_t rows) { return ceil_div(rows, lanes_of(r)); }
 
 /* A block: rows [first, first + n) of one batch and group of heads */
@@ -50,7 +50,7 @@ static bool has_keys(int slot) { return slot % AMBI_MAX_PRIMALS == K || slot % A
 
 static strip row_of(const block *w, int slot, int64_t row) {
   const attention_strides *s = &w->r->stride[slot];
-  int64_t head = has_keys(slot) ? w->group : w->group * w->r->together + row / w->r->queries;
+  int64_t head = has_keys(slot) ? w->group : w->group * w->r->heads_per_group + row / w->r->queries;
   int64_t at = has_keys(slot) ? row : row % w->r->queries;
   return strip_of(w->c, slot, w->batch * s->b + head * s->h + at * s->l, s->d);
 }

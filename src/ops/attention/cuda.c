@@ -16,7 +16,7 @@ static void say_sizes(cuda_plan *k, const attention_recipe *r) {
   cuda_number(k, "BATCHES", r->batches);
   cuda_number(k, "HEADS", r->heads);
   cuda_number(k, "GROUPS", r->groups);
-  cuda_number(k, "TOGETHER", r->together);
+  cuda_number(k, "TOGETHER", r->heads_per_group);
   cuda_number(k, "QUERIES", r->queries);
   cuda_number(k, "KEYS", r->keys);
   cuda_number(k, "CAUSAL", r->causal);

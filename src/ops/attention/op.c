@@ -7,13 +7,13 @@
  * of L stands at position i + n - L, so that the last query stands at the last valid key. It sees
  *   causal      the keys j <= position
  *   window w    the keys j > position - w and, unless causal, j < position + w
- * A query that sees no key has o = 0, lse = -inf and no gradient. H heads of q share G heads of k and v: heads h H/G ..
- * of q read head h of k and v.
+ * A query that sees no key has o = 0, lse = -inf and no gradient. H heads of q share G heads of k and v: head h of q
+ * reads head h / (H/G) of k and v.
  *
  *   dp = do.v;   delta = do.o;   dt = p (dp - delta), times 1 - (t / softcap)^2 with a softcap
  *   dq = scale sum over keys of dt k;   dk = scale sum over queries of dt q;   dv = sum over queries of p do
- * where the queries of k and v are those of all heads that share them. Backward reads o and lse where they are
- * described and computes them again where they are not. */
+ * dk and dv sum over every head of q that reads them. Backward reads o and lse where they are described and computes
+ * them again where they are not. */
 #include "ops/attention/op.h"
 
 #include <float.h>
@@ -120,7 +120,7 @@ static ambi_status recipe(problem *p) {
   memset(r, 0, sizeof *r);
   const int64_t *q = p->t[Q].shape, *k = p->t[K].shape;
   r->batches = q[0], r->heads = q[1], r->queries = q[2], r->width = q[3], r->groups = k[1], r->keys = k[2];
-  r->together = r->groups ? r->heads / r->groups : 0;
+  r->heads_per_group = r->groups ? r->heads / r->groups : 0;
   r->scale = p->op.u.attention.scale != 0 ? p->op.u.attention.scale : 1 / sqrt((double)(r->width ? r->width : 1));
   r->softcap = p->op.u.attention.softcap;
   TRY(expect_number(p, "scale", r->scale));

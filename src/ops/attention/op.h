@@ -12,7 +12,7 @@ typedef struct {
 
 typedef struct {
   int64_t batches, heads, groups, queries, keys, width; /* B H G L S D                                      */
-  int64_t together;                                     /* H/G: so many heads in a row read one group of k, v */
+  int64_t heads_per_group;                              /* H/G: so many heads of q in a row read one head of k and v */
   double scale, softcap;                                /* softcap 0: none                                    */
   bool causal;
   int64_t window; /* 0: none */

@@ -19,7 +19,7 @@ typedef struct {
   double lse, *t, *p, *dt; /* (S) each */
 } query;
 
-static int64_t group_of(const query *w) { return w->h / w->r->together; }
+static int64_t group_of(const query *w) { return w->h / w->r->heads_per_group; }
 
 static query query_at(const ref_call *c, int64_t b, int64_t h, int64_t i) {
   const attention_recipe *r = attention(c->p);
@@ -115,7 +115,7 @@ static void backward(const ref_call *c) {
   for (int64_t b = 0; b < r->batches; b++)
     for (int64_t g = 0; g < r->groups; g++) {
       memset(dk, 0, 2 * (size_t)size * sizeof *dk);
-      for (int64_t h = g * r->together; h < (g + 1) * r->together; h++)
+      for (int64_t h = g * r->heads_per_group; h < (g + 1) * r->heads_per_group; h++)
         for (int64_t i = 0; i < r->queries; i++) {
           query w = query_at(c, b, h, i);
           backward_query(&w, dk, dv);

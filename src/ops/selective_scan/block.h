@@ -5,14 +5,14 @@
 
 /* ---- how the channels are cut into blocks: by the shape alone ---- */
 typedef struct {
-  int64_t width, per_set, per_batch, count; /* channels in a block; blocks in a set of channels that are together, .. */
+  int64_t width, per_set, per_batch, count; /* channels in a block; blocks in a set of channels of one group, .. */
 } block_plan;
 
 static block_plan plan_blocks(const scan_recipe *r) {
   enum { ENOUGH = 8, NARROW = 32 }; /* blocks to share between threads; the width of a block when they are fewer */
-  const int64_t sets = r->together ? r->channels / r->together : 0;
-  const bool few = r->batches * sets * ceil_div(r->together, WIDTH) < ENOUGH;
-  const int64_t width = few ? NARROW : WIDTH, per_set = ceil_div(r->together, width);
+  const int64_t sets = r->channels_per_group ? r->channels / r->channels_per_group : 0;
+  const bool few = r->batches * sets * ceil_div(r->channels_per_group, WIDTH) < ENOUGH;
+  const int64_t width = few ? NARROW : WIDTH, per_set = ceil_div(r->channels_per_group, width);
   return (block_plan){width, per_set, sets * per_set, r->batches * sets * per_set};
 }
 
@@ -37,8 +37,8 @@ static block block_at(const cpu_call *c, int64_t index) {
   return (block){.c = c,
                  .r = r,
                  .batch = index / per_batch,
-                 .channel = in_batch / per_set * r->together + first,
-                 .lanes = min64(plan.width, r->together - first),
+                 .channel = in_batch / per_set * r->channels_per_group + first,
+                 .lanes = min64(plan.width, r->channels_per_group - first),
                  .memory = block_memory(c, index)};
 }
 

@@ -28,7 +28,7 @@ static void say_problem(cuda_plan *k) {
   cuda_number(k, "BATCHES", r->batches);
   cuda_number(k, "CHANNELS", r->channels);
   cuda_number(k, "LENGTH", r->length);
-  cuda_number(k, "TOGETHER", r->together);
+  cuda_number(k, "TOGETHER", r->channels_per_group);
   cuda_number(k, "GROUPS_B", r->groups_b);
   cuda_number(k, "GROUPS_C", r->groups_c);
   option(k, "STATES", r->states);
@@ -49,8 +49,8 @@ typedef struct {
 } scan_split;
 
 static scan_split count_blocks(const scan_recipe *r, int64_t each) {
-  scan_split g = {.per_set = ceil_div(r->together, each)};
-  g.per_batch = r->together ? r->channels / r->together * g.per_set : 0;
+  scan_split g = {.per_set = ceil_div(r->channels_per_group, each)};
+  g.per_batch = r->channels_per_group ? r->channels / r->channels_per_group * g.per_set : 0;
   g.blocks = r->batches * g.per_batch;
   return g;
 }
@@ -171,7 +171,7 @@ static void say_ends(cuda_plan *k, bool h, bool dh, bool whole, int64_t steps, i
 static bool can_tile(const cuda_plan *k) {
   const problem *p = k->p;
   const scan_recipe *r = scan(p);
-  const bool some = r->batches > 0 && r->length > 0 && r->states > 0 && r->states <= 64 && r->together >= 8;
+  const bool some = r->batches > 0 && r->length > 0 && r->states > 0 && r->states <= 64 && r->channels_per_group >= 8;
   if (!some || p->compute != AMBI_F32 || (!steps_dense(p) && !channels_dense(p))) return false;
   if (!is_backward(p)) return true;
   const bool plain = !r->constant_b && !r->constant_c && !p->op.u.selective_scan.zoh;
@@ -223,7 +223,7 @@ static bool pieces_even(const problem *p, int64_t lanes) {
   static const int slots[] = {AMBI_SCAN_U, AMBI_SCAN_DELTA, AMBI_SCAN_Z, AMBI_SCAN_Y, B, C};
   const scan_recipe *r = scan(p);
   bool even = reads_slot(p, B) && reads_slot(p, C) && p->t[B].dtype == p->t[C].dtype;
-  even = even && (by_steps(r) || by_states(r, lanes)) && (steps_dense(p) || r->together % 8 == 0);
+  even = even && (by_steps(r) || by_states(r, lanes)) && (steps_dense(p) || r->channels_per_group % 8 == 0);
   for (int i = 0; i < 12 && even; i++) {
     const int s = i < 6 ? slots[i] : GRAD(slots[i - 6]);
     const scan_strides *of = &r->stride[s];
@@ -259,7 +259,7 @@ static void say_tiles(cuda_plan *k, int64_t lanes, int64_t own, int64_t ring) {
 
 /* Channels of a thread: two read B and C once for both, if no more places are empty then and pieces are read whole */
 static int64_t own_ahead(const problem *p, int64_t lanes) {
-  const int64_t over = scan(p)->together % (2 * ROWS);
+  const int64_t over = scan(p)->channels_per_group % (2 * ROWS);
   return lanes == 4 && pieces_even(p, lanes) && (over == 0 || over > ROWS) ? 2 : 1;
 }
 

@@ -28,11 +28,11 @@ enum { OPTIONAL = AMBI_SLOT_OPTIONAL, OUTPUT = AMBI_SLOT_OUTPUT, NO_GRAD = AMBI_
 
 static const ambi_slot_info slots[SLOTS] = {
     {"u", "(B, D, L)", "input; strides say which axis is dense", 0},
-    {"delta", "(B, D, L)", "step size, before delta_bias and softplus", 0},
-    {"a", "(D, N)", "decay, or its logarithm (attribute a_log)", 0},
-    {"b", "(B, G, N, L), (B, N, L) or (D, N)", "into the state; per group of channels, or constant", 0},
-    {"c", "(B, G, N, L), (B, N, L) or (D, N)", "out of the state; per group of channels, or constant", 0},
-    {"d", "(D)", "from input to output", OPTIONAL},
+    {"delta", "(B, D, L)", "step size d, before delta_bias and softplus", 0},
+    {"a", "(D, N)", "A: decay, or log(-A) (attribute a_log)", 0},
+    {"b", "(B, G, N, L), (B, N, L) or (D, N)", "B: into the state; per group of channels, or constant", 0},
+    {"c", "(B, G, N, L), (B, N, L) or (D, N)", "C: out of the state; per group of channels, or constant", 0},
+    {"d", "(D)", "D: from input to output", OPTIONAL},
     {"z", "(B, D, L)", "the output is multiplied by silu(z)", OPTIONAL},
     {"delta_bias", "(D)", "added to delta", OPTIONAL},
     {"h0", "(B, D, N)", "state before the first step; absent: 0", OPTIONAL},
@@ -163,7 +163,8 @@ static ambi_status recipe(problem *p) {
   r->batches = u->shape[0], r->channels = u->shape[1], r->length = u->shape[2], r->states = p->t[A].shape[1];
   r->chunks = r->length / SCAN_CHUNK + (r->length % SCAN_CHUNK != 0);
   r->groups_b = groups_of(p, B), r->groups_c = groups_of(p, C);
-  if (r->channels) r->together = greatest_common_divisor(r->channels / r->groups_b, r->channels / r->groups_c);
+  if (r->channels)
+    r->channels_per_group = greatest_common_divisor(r->channels / r->groups_b, r->channels / r->groups_c);
   r->constant_b = p->t[B].ndim == 2, r->constant_c = p->t[C].ndim == 2;
   if (is_backward(p)) read_what_is_needed(p, r);
   for (uint32_t m = p->reads | p->writes; m; m &= m - 1) r->stride[__builtin_ctz(m)] = strides_of(p, __builtin_ctz(m));
@@ -174,12 +175,14 @@ static ambi_status recipe(problem *p) {
 
 const op_def selective_scan_op = {
     .info = {.name = "selective_scan",
-             .formula =
-                 "d = softplus(delta + delta_bias);  h_t = exp(d A) h_{t-1} + d B u_t (zoh: expm1(d A)/A B u_t);  "
-                 "y = (sum_n C h_t + D u_t) silu(z)",
-             .gradient = "dp = dy silu(z);  dh_t = C dp + abar_{t+1} dh_{t+1};  dC = dp h;  dB = dh d u;  "
-                         "du = D dp + sum_n dh d B;  dd = sum_n dh (A abar h_{t-1} + B u);  dA = dh d abar h_{t-1};  "
-                         "dz = dy p silu'(z);  dD = dp u;  dh0 = abar_0 dh_0",
+             .formula = "d = softplus(delta + delta_bias), or delta + delta_bias;  abar = exp(d A);  "
+                        "bbar = d B (zoh: expm1(d A)/A B);  h_t = abar h_{t-1} + bbar u_t;  p = sum_n C h_t + D u_t;  "
+                        "y = p silu(z), or p without z",
+             .gradient = "dp = dy silu(z);  dh_t = C dp + abar_{t+1} dh_{t+1};  dC = dp h;  dB = dh bbar/B u;  "
+                         "du = D dp + sum_n dh bbar;  dA = dh d abar h_{t-1} (zoh: + dh d^2 phi'(d A) B u, "
+                         "phi(x) = expm1(x)/x);  ddelta = sum_n dh (A abar h_{t-1} + B u (zoh: abar B u)), "
+                         "times sigmoid(delta + delta_bias) with softplus;  dz = dy p silu'(z);  dD = dp u;  "
+                         "dh0 = abar_0 dh_0",
              .doc = "The state space of Mamba-1 (S6), over any number of states and steps.",
              .slots = SLOTS,
              .slot = slots,

@@ -13,7 +13,7 @@ typedef struct {
 typedef struct {
   int64_t batches, channels, states, length, chunks; /* B D N L, and chunks in L                           */
   int64_t groups_b, groups_c;                        /* channel d is in group d / (D/G) of B, and of C      */
-  int64_t together;                                  /* so many channels in a row are in one group of both  */
+  int64_t channels_per_group;                        /* so many channels in a row are in one group of both  */
   bool constant_b, constant_c;                       /* B, C are (D, N); they then count as one group       */
   bool needs_h, needs_dh;                            /* backward: h_t, their gradients                      */
   scan_strides stride[AMBI_SLOTS];

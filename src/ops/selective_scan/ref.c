@@ -26,6 +26,7 @@ static double raw_delta(const ref_call *c, int64_t b, int64_t d, int64_t t) {
   return ref_read(c, DELTA, AT(b, d, t)) + ref_read(c, DELTA_BIAS, AT(d));
 }
 
+/* d of the formula, the step size; here d is a channel */
 static double delta_at(const ref_call *c, int64_t b, int64_t d, int64_t t) {
   double delta = raw_delta(c, b, d, t);
   return c->p->op.u.selective_scan.softplus ? m_softplus(delta) : delta;
@@ -49,10 +50,10 @@ static double gain(const ref_call *c, double d, double a) { return c->p->op.u.se
 
 /* ---- the states of channel d of batch b: before[t][n] enters step t, after[t][n] leaves it ---- */
 typedef struct {
-  double *before, *after;                 /* (L, N)                                     */
-  double *du, *ddelta, *dz;               /* (L)                                        */
-  double *dh;                             /* (N)                                        */
-  double *d_a, *d_d, *d_bias, *d_b, *d_c; /* (D, N), (D), (D), as B, as C: whole sums   */
+  double *before, *after;                                /* (L, N)                                     */
+  double *du, *ddelta, *dz;                              /* (L)                                        */
+  double *dh;                                            /* (N)                                        */
+  double *grad_A, *grad_D, *grad_bias, *grad_B, *grad_C; /* (D, N), (D), (D), as B, as C: whole sums   */
 } work;
 
 static void states(const ref_call *c, const work *w, int64_t b, int64_t d) {
@@ -91,11 +92,11 @@ static uint64_t lay_out(const problem *p, work *w, double *m) {
                             {&w->ddelta, back ? (uint64_t)r->length : 0},
                             {&w->dz, back ? (uint64_t)r->length : 0},
                             {&w->dh, (uint64_t)r->states},
-                            {&w->d_a, back ? all : 0},
-                            {&w->d_d, back ? (uint64_t)r->channels : 0},
-                            {&w->d_bias, back ? (uint64_t)r->channels : 0},
-                            {&w->d_b, back ? (uint64_t)ambi_numel(&p->t[B]) : 0},
-                            {&w->d_c, back ? (uint64_t)ambi_numel(&p->t[C]) : 0}};
+                            {&w->grad_A, back ? all : 0},
+                            {&w->grad_D, back ? (uint64_t)r->channels : 0},
+                            {&w->grad_bias, back ? (uint64_t)r->channels : 0},
+                            {&w->grad_B, back ? (uint64_t)ambi_numel(&p->t[B]) : 0},
+                            {&w->grad_C, back ? (uint64_t)ambi_numel(&p->t[C]) : 0}};
   return ref_lay_out(parts, sizeof parts / sizeof *parts, m);
 }
 
@@ -127,24 +128,24 @@ static int64_t dense(const ref_call *c, int slot, at_index i) {
 /* Step t: dh is that of h_t without its own output's part, and becomes that of h_{t-1} */
 static void step_back(const ref_call *c, const work *w, int64_t b, int64_t d, int64_t t, double dp) {
   const scan_recipe *r = scan(c->p);
-  double delta = delta_at(c, b, d, t), u = ref_read(c, U, AT(b, d, t)), du = ref_read(c, D, AT(d)) * dp, dd = 0;
+  double delta = delta_at(c, b, d, t), u = ref_read(c, U, AT(b, d, t)), du = ref_read(c, D, AT(d)) * dp, grad_step = 0;
   bool zoh = c->p->op.u.selective_scan.zoh;
   for (int64_t n = 0; n < r->states; n++) {
     at_index ib = group_at(c, B, b, d, n, t), ic = group_at(c, C, b, d, n, t);
     double a = a_at(c, d, n), abar = exp(delta * a), before = w->before[t * r->states + n], bn = ref_read(c, B, ib);
     double dh = w->dh[n] + ref_read(c, C, ic) * dp;
-    w->d_c[dense(c, C, ic)] += dp * w->after[t * r->states + n];
-    w->d_b[dense(c, B, ib)] += dh * gain(c, delta, a) * u;
+    w->grad_C[dense(c, C, ic)] += dp * w->after[t * r->states + n];
+    w->grad_B[dense(c, B, ib)] += dh * gain(c, delta, a) * u;
     du += dh * gain(c, delta, a) * bn;
-    dd += dh * (a * abar * before + (zoh ? abar : 1) * bn * u);
-    w->d_a[d * r->states + n] +=
+    grad_step += dh * (a * abar * before + (zoh ? abar : 1) * bn * u);
+    w->grad_A[d * r->states + n] +=
         dh * (delta * abar * before + (zoh ? delta * delta * phi_slope(delta * a) * bn * u : 0));
     w->dh[n] = ref_resets(c, SEQ_IDX, b, t) ? 0 : abar * dh;
   }
   w->du[t] = du;
-  w->ddelta[t] = c->p->op.u.selective_scan.softplus ? dd * m_sigmoid(raw_delta(c, b, d, t)) : dd;
-  w->d_bias[d] += w->ddelta[t];
-  w->d_d[d] += dp * u;
+  w->ddelta[t] = c->p->op.u.selective_scan.softplus ? grad_step * m_sigmoid(raw_delta(c, b, d, t)) : grad_step;
+  w->grad_bias[d] += w->ddelta[t];
+  w->grad_D[d] += dp * u;
 }
 
 static void channel_back(const ref_call *c, const work *w, int64_t b, int64_t d) {
@@ -172,12 +173,12 @@ static void backward(const ref_call *c) {
   for (int64_t b = 0; b < r->batches; b++)
     for (int64_t d = 0; d < r->channels; d++) channel_back(c, &w, b, d);
   for (int64_t d = 0; d < r->channels && c->p->op.u.selective_scan.a_log; d++)
-    for (int64_t n = 0; n < r->states; n++) w.d_a[d * r->states + n] *= a_at(c, d, n);
-  ref_put_gradient(c, A, w.d_a);
-  ref_put_gradient(c, B, w.d_b);
-  ref_put_gradient(c, C, w.d_c);
-  ref_put_gradient(c, D, w.d_d);
-  ref_put_gradient(c, DELTA_BIAS, w.d_bias);
+    for (int64_t n = 0; n < r->states; n++) w.grad_A[d * r->states + n] *= a_at(c, d, n);
+  ref_put_gradient(c, A, w.grad_A);
+  ref_put_gradient(c, B, w.grad_B);
+  ref_put_gradient(c, C, w.grad_C);
+  ref_put_gradient(c, D, w.grad_D);
+  ref_put_gradient(c, DELTA_BIAS, w.grad_bias);
 }
 
 static uint64_t scratch(const problem *p) {

@@ -25,8 +25,8 @@ typedef struct {
 static block_plan plan_blocks(const ssd_recipe *r) {
   enum { ENOUGH = 8 }; /* blocks to share between threads */
   int64_t width = HEADS;
-  while (width > 1 && r->batches * r->groups * ceil_div(r->together, width) < ENOUGH) width /= 2;
-  const int64_t per_group = ceil_div(r->together, width);
+  while (width > 1 && r->batches * r->groups * ceil_div(r->heads_per_group, width) < ENOUGH) width /= 2;
+  const int64_t per_group = ceil_div(r->heads_per_group, width);
   return (block_plan){width, per_group, r->groups * per_group, r->batches * r->groups * per_group};
 }
 
@@ -49,8 +49,8 @@ static block block_at(const cpu_call *c, int64_t index) {
                  .r = r,
                  .batch = group / groups,
                  .group = group % groups,
-                 .head = group % groups * r->together + first,
-                 .heads = min64(plan.width, r->together - first),
+                 .head = group % groups * r->heads_per_group + first,
+                 .heads = min64(plan.width, r->heads_per_group - first),
                  .memory = (real *)(void *)c->workspace + index * block_reals(c->p)};
 }
 

@@ -76,7 +76,8 @@ static void head_task(void *context, int64_t head) {
   const ssd_recipe *r = ssd(c->p);
   const block_plan plan = plan_blocks(r);
   const block k = {.c = c, .r = r};
-  const int64_t in_group = head % r->together, first = head / r->together * plan.per_group + in_group / plan.width;
+  const int64_t in_group = head % r->heads_per_group,
+                first = head / r->heads_per_group * plan.per_group + in_group / plan.width;
   real sum[SUMS] = {0}, lost[SUMS] = {0};
   for (int64_t b = 0; b < r->batches; b++)
     kahan_add(sum, lost, tiles_of(c, b * plan.per_batch + first).sum + in_group % plan.width * SUMS, SUMS);

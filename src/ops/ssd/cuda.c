@@ -67,7 +67,7 @@ static void say_problem(cuda_plan *k, way y) {
   cuda_number(k, "WIDTH", r->width);
   cuda_number(k, "GROUPS", r->groups);
   cuda_number(k, "STATES", r->states);
-  cuda_number(k, "TOGETHER", r->together);
+  cuda_number(k, "TOGETHER", r->heads_per_group);
   cuda_number(k, "CHUNKS", ceil_div(r->length, y.steps));
   cuda_number(k, "TILES_P", ceil_div(r->width, y.steps));
   cuda_number(k, "TILES_N", ceil_div(r->states, y.steps));
@@ -125,7 +125,7 @@ static void plan_forward(cuda_plan *k, way y, extent e) {
 static int64_t head_parts(const ssd_recipe *r, extent e) {
   enum { ENOUGH = 1024 };
   const int64_t blocks = r->batches * r->groups * e.chunks, parts = blocks ? ENOUGH / blocks : 1;
-  return parts < 1 ? 1 : parts < r->together ? parts : r->together ? r->together : 1;
+  return parts < 1 ? 1 : parts < r->heads_per_group ? parts : r->heads_per_group ? r->heads_per_group : 1;
 }
 
 static void plan_backward(cuda_plan *k, way y, extent e) {

@@ -28,11 +28,11 @@ enum { OPTIONAL = AMBI_SLOT_OPTIONAL, OUTPUT = AMBI_SLOT_OUTPUT, NO_GRAD = AMBI_
 
 static const ambi_slot_info slots[SLOTS] = {
     {"x", "(B, L, H, P)", "input", 0},
-    {"delta", "(B, L, H)", "step size, before delta_bias and softplus", 0},
-    {"a", "(H)", "decay, or its logarithm (attribute a_log)", 0},
-    {"b", "(B, L, G, N)", "into the state; per group of heads", 0},
-    {"c", "(B, L, G, N)", "out of the state; per group of heads", 0},
-    {"d", "(H)", "from input to output", OPTIONAL},
+    {"delta", "(B, L, H)", "step size d, before delta_bias and softplus", 0},
+    {"a", "(H)", "A: decay, or log(-A) (attribute a_log)", 0},
+    {"b", "(B, L, G, N)", "B: into the state; per group of heads", 0},
+    {"c", "(B, L, G, N)", "C: out of the state; per group of heads", 0},
+    {"d", "(H)", "D: from input to output", OPTIONAL},
     {"delta_bias", "(H)", "added to delta", OPTIONAL},
     {"h0", "(B, H, P, N)", "state before the first step; absent: 0", OPTIONAL},
     {"seq_idx", "(B, L)", "i32; the state is forgotten where it changes", OPTIONAL | NO_GRAD | AMBI_SLOT_INTEGER},
@@ -116,7 +116,7 @@ static ambi_status recipe(problem *p) {
   const int64_t *x = p->t[X].shape;
   r->batches = x[0], r->length = x[1], r->heads = x[2], r->width = x[3];
   r->groups = p->t[B].shape[2], r->states = p->t[B].shape[3];
-  r->together = r->groups ? r->heads / r->groups : 0;
+  r->heads_per_group = r->groups ? r->heads / r->groups : 0;
   if (is_backward(p)) state_reads(p, uses, from, &r->needs_h, &r->needs_dh);
   for (uint32_t m = p->reads | p->writes; m; m &= m - 1) r->stride[__builtin_ctz(m)] = strides_of(p, __builtin_ctz(m));
   p->flops = (uint64_t)(ambi_numel(&p->t[X]) * r->states) * (is_backward(p) ? 15 : 5);
@@ -125,11 +125,12 @@ static ambi_status recipe(problem *p) {
 
 const op_def ssd_op = {
     .info = {.name = "ssd",
-             .formula = "d = softplus(delta + delta_bias);  h_t = exp(d A) h_{t-1} + d x_t B_t;  "
-                        "y_t = sum_n C_t h_t + D x_t",
+             .formula = "d = softplus(delta + delta_bias), or delta + delta_bias;  abar = exp(d A);  "
+                        "h_t = abar h_{t-1} + d x_t B_t;  y_t = sum_n C_t h_t + D x_t",
              .gradient = "dh_t = dy C_t + abar_{t+1} dh_{t+1};  dC = sum_p dy h;  dB = sum_p dh d x;  "
                          "dx = D dy + d sum_n dh B;  e = abar_t sum_pn dh_t h_{t-1};  "
-                         "dd = A e + sum_pn dh B x;  dA = d e;  dD = sum_p dy x;  dh0 = abar_0 dh_0",
+                         "ddelta = A e + sum_pn dh B x, times sigmoid(delta + delta_bias) with softplus;  "
+                         "dA = d e;  dD = sum_p dy x;  dh0 = abar_0 dh_0",
              .doc = "The state space of Mamba-2 (state space duality): one decay a head, in chunks of matrix products.",
              .slots = SLOTS,
              .slot = slots,

@@ -10,7 +10,7 @@ typedef struct {
 
 typedef struct {
   int64_t batches, length, heads, width, groups, states; /* B L H P G N                                   */
-  int64_t together;                                      /* H/G: so many heads in a row share B and C     */
+  int64_t heads_per_group;                               /* H/G: so many heads in a row share B and C     */
   bool needs_h, needs_dh;                                /* backward: the states h_t, their gradients     */
   ssd_strides stride[AMBI_SLOTS];
 } ssd_recipe;
