@@ -29,8 +29,8 @@ static const real *z_row(const job *j, const block *k, int64_t at) {
   return kept;
 }
 
-/* Asks for a row that is read next, so that memory works while this one is computed. */
-static void fetch_row(strip s, int64_t n) {
+/* A row that is read next, so that memory works while this one is computed. */
+static void prefetch_row(strip s, int64_t n) {
   int64_t bytes = n * s.stride * (int64_t)ambi_dtype_size(s.dtype);
   for (int64_t i = 0; s.at && s.stride == 1 && i < bytes; i += 64) __builtin_prefetch(s.at + i, 0, 2);
 }
@@ -43,7 +43,7 @@ static void next_row(const job *j, const block *k, int64_t t) {
   int64_t before = conv1d(j->c->p)->taps - 1;
   memmove(j->row, j->row + 1, (size_t)before * sizeof *j->row);
   j->row[before] = z_row(j, k, t + before);
-  fetch_row(z_strip(j, k, t + before + 1), k->n);
+  prefetch_row(z_strip(j, k, t + before + 1), k->n);
 }
 
 /* ---- forward ---- */
@@ -125,17 +125,17 @@ static void backward_step(job *j, const block *k, int64_t t) {
   bool inside = t < r->length, own = t >= k->from, sums = j->u.sums && inside && own;
   strip dy = inside ? line_of(j->c, DY, CHANNEL, k->b, k->d, t) : (strip){0};
   if (!inside) memset(dy_tile, 0, sizeof dy_tile);
-  const real *given = inside ? strip_in(&dy, 0, k->n, dy_tile) : dy_tile;
+  const real *dy_row = inside ? strip_in(&dy, 0, k->n, dy_tile) : dy_tile;
   results to = {.dp = j->dp + t % taps * j->u.width,
                 .dw = sums && writes_slot(j->c->p, DW) ? j->sums.block : NULL,
                 .db = sums && writes_slot(j->c->p, DB) ? j->sums.block + taps * j->u.width : NULL,
                 .dz = own && wants_dz(j->c->p) ? dz : NULL};
   for (int64_t i = 0; i < taps; i++) j->row[taps + i] = j->dp + (t - i + taps) % taps * j->u.width;
-  if (t + 1 < r->length) fetch_row(line_of(j->c, DY, CHANNEL, k->b, k->d, t + 1), k->n);
+  if (t + 1 < r->length) prefetch_row(line_of(j->c, DY, CHANNEL, k->b, k->d, t + 1), k->n);
   if (taps == 4)
-    step_row(j, given, inside && j->c->p->op.u.conv1d.silu, to, k->n, 4);
+    step_row(j, dy_row, inside && j->c->p->op.u.conv1d.silu, to, k->n, 4);
   else
-    step_row(j, given, inside && j->c->p->op.u.conv1d.silu, to, k->n, taps);
+    step_row(j, dy_row, inside && j->c->p->op.u.conv1d.silu, to, k->n, taps);
   if (sums) column_sums_rows_done(&j->sums, 1);
   if (to.dz) put_dz_row(j, k, t, dz);
 }

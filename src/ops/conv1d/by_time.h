@@ -83,16 +83,16 @@ static void time_forward(job *j, const block *k) {
 
 /* ---- backward ---- */
 /* dp = dy silu'(p) of n positions */
-INLINE void slope_line(real *dp, const real *dy, const real *z, const real *w, real bias, int64_t n, int64_t taps) {
+INLINE void dp_line(real *dp, const real *dy, const real *z, const real *w, real bias, int64_t n, int64_t taps) {
   for (int64_t i = 0; i < n; i += VL)
     v_put(dp + i, silu_grad(v_get(dy + i, n - i), tap_sum(z + i, w, bias, n - i, taps)), n - i);
 }
 
-static void slopes(real *dp, const real *dy, const real *z, const real *w, real bias, int64_t n, int64_t taps) {
+static void find_dp(real *dp, const real *dy, const real *z, const real *w, real bias, int64_t n, int64_t taps) {
   if (taps == 4)
-    slope_line(dp, dy, z, w, bias, n, 4);
+    dp_line(dp, dy, z, w, bias, n, 4);
   else
-    slope_line(dp, dy, z, w, bias, n, taps);
+    dp_line(dp, dy, z, w, bias, n, taps);
 }
 
 /* dp[from .. from + n), zero outside of time: `count` of them from `low` on are inside, and z starts at low. */
@@ -105,11 +105,11 @@ static const real *dp_window(const job *j, const block *k, int64_t d, int64_t fr
   if (count < n) memset(j->dp, 0, (size_t)n * sizeof(real));
   if (count == 0) return j->dp;
   real *dp = j->dp + (low - from);
-  const real *given = strip_in(&dy, low, count, dp);
+  const real *dy_line = strip_in(&dy, low, count, dp);
   if (act)
-    slopes(dp, given, z, j->w, bias_of(j, d), count, taps);
-  else if (given != dp)
-    memcpy(dp, given, (size_t)count * sizeof(real));
+    find_dp(dp, dy_line, z, j->w, bias_of(j, d), count, taps);
+  else if (dy_line != dp)
+    memcpy(dp, dy_line, (size_t)count * sizeof(real));
   return j->dp;
 }
 
@@ -156,7 +156,7 @@ static void backward_tile(job *j, const block *k, int64_t d, int64_t at, int64_t
   const real *dp = dp_window(j, k, d, at - before, n + before, low, count, z);
   if (j->u.sums && fresh > 0) add_sums(j, d - k->d, dp + before, z ? z + (at - low) : NULL, fresh);
   if (!wants_dz(j->c->p)) return;
-  filter(dz, dp, j->w + r->taps, 0, false, n, r->taps);
+  filter(dz, dp, j->w + r->taps, 0, false, n, r->taps); /* dz is dp through the weights backwards */
   put_dz(j, k, d, at, n, dz);
 }
 

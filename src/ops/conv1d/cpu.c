@@ -1,5 +1,8 @@
 /* conv1d on the CPU: blocks of channels by pieces of time, with vectors along whichever of the two is dense.
  *
+ *   p[t] = b + sum_k w[k] z[t + k],  y = p or silu(p)
+ *   dp = dy or dy silu'(p),  dw[k] += dp[t] z[t + k],  db += dp[t],  dz[j] = sum_k w[k] dp[j - k]
+ *
  * Every position of z = x0 ++ x belongs to one piece; backward recomputes the dp of the W-1 positions before it.    */
 #include "ops/conv1d/by_channel.h"
 #include "ops/conv1d/by_time.h"

@@ -1,11 +1,12 @@
 /* conv1d -- causal convolution along time, each channel by itself (depthwise), as in Mamba.
  *
  *   z = x0 ++ x                        (x0: the W-1 inputs before x; absent: zeros)
- *   p[t] = b + sum_k w[k] z[t + k]     (so that w[W-1] meets x[t])
+ *   p[t] = b + sum_k w[k] z[t + k]     (k < W, so that w[W-1] meets x[t])
  *   y = p, or silu(p) = p sigmoid(p);   x_last = the last W-1 of z: the x0 of what follows
  *
  *   dp = dy, or dy silu'(p);   dw[k] = sum over batch and time of dp[t] z[t + k];   db = sum over batch and time of dp
  *   dz[j] = sum_k w[k] dp[j - k] + dx_last[j - L];   dx0 ++ dx = dz
+ * where dp and dx_last are 0 outside of their elements.
  *
  * Time-last and channel-last memory are both strides of (B, D, L). Generating a step at a time is L = 1 with x_last
  * over x0.                                                                                                           */

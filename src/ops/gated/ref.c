@@ -1,4 +1,4 @@
-/* gated, the reference. */
+/* gated, the reference: the formulas of op.c, one element at a time. */
 #include "backends/ref/pointwise.h"
 #include "ops/gated/op.h"
 

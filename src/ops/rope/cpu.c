@@ -14,10 +14,10 @@ enum { ROWS = 32 }; /* positions of a task, of the table's and of one that goes 
 
 /* ---- the table, in the workspace ---- */
 typedef struct {
-  double *frequency; /* (dims/2), padded with zeros                 */
-  double *most;      /* largest |frequency|, infinite if one is NaN */
-  real *row;         /* (B L, 2, width): cos, then sin              */
-  int64_t half, width;
+  double *frequency;   /* (dims/2), padded with zeros                 */
+  double *most;        /* largest |frequency|, infinite if one is NaN */
+  real *row;           /* (B L, 2, width): cos, then sin              */
+  int64_t half, width; /* dims/2; of the cos of a row, with padding */
 } table;
 
 static int64_t padded(int64_t n) { return ceil_div(n, AT_ONCE) * AT_ONCE; }

@@ -4,8 +4,8 @@
  *   y1 = x1 cos(angle) - x2 sin(angle)
  *   y2 = x2 cos(angle) + x1 sin(angle)
  *
- * x is (.., L, D). The pair i is channels i and i + dims/2 (halves, as LLaMA), or 2i and 2i + 1 (interleaved, as
- * GPT-J). Channels from dims on are copied. The gradient is the rotation back:
+ * x is (.., L, D); x1 and x2 are its pair i: channels i and i + dims/2 (halves, as LLaMA), or 2i and 2i + 1
+ * (interleaved, as GPT-J). Channels from dims on are copied. The gradient is the rotation back:
  *
  *   dx1 = dy1 cos(angle) + dy2 sin(angle)
  *   dx2 = dy2 cos(angle) - dy1 sin(angle)
