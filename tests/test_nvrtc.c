@@ -2,11 +2,16 @@
  *
  *   test_nvrtc [OP] [--arch N|newest] [--dtype T] [--quick]
  *
- * sm_90 gets every case, others a tenth; with --quick a tenth and a sixtieth, and texts without wgmma are compiled as
- * fast as NVRTC can, which optimises less. The largest case of each op is always among them.
+ * sm_90 gets every case; others, unless one is asked for, a tenth, the largest of each op, and whatever kernel is not
+ * among those. For that every plan of every case is first made by a compiler that does nothing (half a second), to know
+ * which kernels there are: op, pass, dtype and variant, as ambi_plan_info calls them, and each value where a case says
+ * NAME=*. With --quick each kernel is compiled once, by its smallest case, and on all but sm_90 only one of f16 for
+ * each op and pass, where bf16 has the same kernels; values are spread over the dtypes; and texts without wgmma are
+ * compiled as fast as NVRTC can, which optimises less.
  *
- * For every architecture each op must have a text in each pass and each of the four dtypes, or the one asked for. What
- * cannot be parsed, or a warning, is a failure; what is not supported is counted. Without NVRTC everything is skipped.
+ * Every kernel met must have been compiled; and for every architecture each op must have a text in each pass and each
+ * of the four dtypes, or the one asked for. What cannot be parsed, or a warning, is a failure; what is not supported is
+ * counted. Without NVRTC everything is skipped.
  *
  * The driver is played by functions here that do nothing. */
 #include <pthread.h>
@@ -75,6 +80,18 @@ static int compile(void *program, int count, const char *const *options) {
   return error;
 }
 
+/* A compiler that does nothing either: every plan is made, to know which kernels there are. */
+static int dry_create(void **program, const char *text, const char *name, int n, const char *const *headers,
+                      const char *const *names) {
+  return (void)text, (void)name, (void)n, (void)headers, (void)names, *program = program, 0;
+}
+static int dry_compile(void *program, int count, const char *const *options) {
+  return (void)program, (void)count, (void)options, 0;
+}
+static int dry_size(void *program, size_t *bytes) { return (void)program, *bytes = 1, 0; }
+static int dry_code(void *program, char *code) { return (void)program, *code = 0; }
+static int dry_destroy(void **program) { return *program = NULL, 0; }
+
 /* Bytes that a block may ask for: tiles are chosen by them. */
 static int shared_of(int arch) {
   if (arch == 80 || arch == 87) return 163 << 10;
@@ -99,22 +116,112 @@ static void open_device(cuda_device *d, ambi_device *dev, int arch) {
   *dev = (ambi_device){.be = &cuda_backend, .name = "cuda", .impl = d};
 }
 
-/* ---- plans ---- */
+static void open_dry(cuda_device *d, ambi_device *dev, int arch) {
+  open_device(d, dev, arch);
+  d->api.nvrtcCreateProgram = dry_create;
+  d->api.nvrtcCompileProgram = dry_compile;
+  d->api.nvrtcGetCUBINSize = d->api.nvrtcGetPTXSize = dry_size;
+  d->api.nvrtcGetCUBIN = d->api.nvrtcGetPTX = dry_code;
+  d->api.nvrtcDestroyProgram = dry_destroy;
+}
+
 static const ambi_dtype dtypes[] = {AMBI_BF16, AMBI_F32, AMBI_F16, AMBI_F64};
 enum { DTYPES = sizeof dtypes / sizeof *dtypes };
 static bool left_out[DTYPES];
 static int texts[AMBI_KINDS][AMBI_U8 + 1][2], unsupported; /* plans with a text, by op, dtype and pass */
 
+/* ---- kernels: what ambi_plan_info calls by one name, and each value that an attribute's "*" stands for ---- */
+typedef struct {
+  char name[160], text[400]; /* the case */
+  const char *value;
+  ambi_op op;
+  ambi_dtype dtype;
+  int64_t size;
+  bool compiled;
+} kernel;
+
+enum { MOST = 1200 };
+static kernel kernels[MOST];
+static int met;
+static bool dry;
+static const char *value = ""; /* of the case at hand */
+
+static int64_t elements(const ambi_op *op) {
+  int64_t n = 0;
+  for (int s = 0; s < AMBI_MAX_PRIMALS; s++) n += op->t[s].dtype ? ambi_numel(&op->t[s]) : 0;
+  return n;
+}
+
+/* Small is good, but where something is empty kernels may be missing. */
+static int64_t size_of(const ambi_op *op) {
+  for (int s = 0; s < AMBI_MAX_PRIMALS; s++)
+    if (op->t[s].dtype && ambi_numel(&op->t[s]) == 0) return INT64_MAX;
+  return elements(op);
+}
+
+static kernel *find_kernel(const char *name) {
+  int i = 0;
+  while (i < met && strcmp(kernels[i].name, name)) i++;
+  if (!CHECK(i < MOST, "more than %d kernels", MOST)) return NULL;
+  if (i == met) {
+    kernels[met++] = (kernel){.size = -1};
+    snprintf(kernels[i].name, sizeof kernels[i].name, "%s", name);
+  }
+  return &kernels[i];
+}
+
+/* A plan with a text has been made: its kernel is one to compile by the smallest case of it, or is compiled. */
+static void note(const ambi_plan *made, const char *text, const ambi_op *op, ambi_dtype dtype) {
+  char name[160];
+  ambi_plan_info info;
+  if (!CHECK(ambi_plan_get_info(made, &info) == AMBI_OK, "%s: %s", text, ambi_error())) return;
+  snprintf(name, sizeof name, "%s%s%s", info.kernel, *value ? " " : "", value);
+  kernel *k = find_kernel(name);
+  if (!k) return;
+  if (!dry) {
+    k->compiled = true;
+    texts[op->kind][dtype][op->pass == AMBI_BACKWARD]++;
+  } else if (k->size < 0 || size_of(op) < k->size) {
+    k->op = *op, k->dtype = dtype, k->value = value, k->size = size_of(op);
+    snprintf(k->text, sizeof k->text, "%s", text);
+  }
+}
+
+/* ---- plans ---- */
+static void forget_texts(cuda_device *d) { /* thousands */
+  modules_free(d, false);
+  d->modules = modules_new();
+}
+
 static void plan(ambi_device *dev, const char *text, const ambi_op *op, ambi_dtype dtype) {
   ambi_plan *made = NULL;
   ambi_status s = ambi_plan_create(dev, op, &made);
   if (s == AMBI_UNSUPPORTED && !strstr(ambi_error(), "too large")) { /* no case is: its launches ask for too much */
-    unsupported++;
+    unsupported += dry;
     return;
   }
   CHECK(s == AMBI_OK, "%s, %s: %s", text, op->pass ? "backward" : "forward", ambi_error());
-  if (made && ambi_plan_source(made)) texts[op->kind][dtype][op->pass == AMBI_BACKWARD]++;
+  if (made && ambi_plan_source(made)) note(made, text, op, dtype);
   ambi_plan_destroy(made);
+  if (dry) forget_texts(cuda_of(dev));
+}
+
+static void plan_kernel(ambi_device *dev, const kernel *k) {
+  value = k->value;
+  plan(dev, k->text, &k->op, k->dtype);
+  value = "";
+}
+
+/* Whether a kernel of f16 may be left to that of bf16, which is the same but for conversions. The first of each op and
+ * pass is not. */
+static bool is_spared(const kernel *k, int arch) {
+  char name[sizeof k->name];
+  const char *half = strstr(k->name, " f16 ");
+  if (!quick || arch == 90 || !half || !texts[k->op.kind][k->dtype][k->op.pass == AMBI_BACKWARD]) return false;
+  snprintf(name, sizeof name, "%.*s bf16 %s", (int)(half - k->name), k->name, half + strlen(" f16 "));
+  for (int i = 0; i < met; i++)
+    if (!strcmp(kernels[i].name, name)) return kernels[i].compiled;
+  return false;
 }
 
 static void plan_case(ambi_device *dev, const char *text, ambi_dtype dtype) {
@@ -152,7 +259,9 @@ static void plan_values(ambi_device *dev, const char *text, int t) {
   for (int i = 0; a->names[i]; i++) {
     char one[400];
     snprintf(one, sizeof one, "%.*s=%s%s", (int)(star - text), text, a->names[i], star + 2);
+    value = a->names[i];
     if (!quick || i % DTYPES == t) plan_case(dev, one, dtypes[t]);
+    value = "";
   }
 }
 
@@ -160,25 +269,21 @@ static bool is_case_of(const char *op, const char *text) {
   return !op || (!strncmp(text, op, strlen(op)) && text[strlen(op)] == ' ');
 }
 
-static int64_t elements(const char *text) {
+static int64_t case_elements(const char *text) {
   ambi_op op;
   char why[400];
-  int64_t n = 0;
-  if (strstr(text, "=*") || case_parse(text, AMBI_BF16, &op, why, sizeof why)) return 0;
-  for (int s = 0; s < AMBI_MAX_PRIMALS; s++) n += op.t[s].dtype ? ambi_numel(&op.t[s]) : 0;
-  return n;
+  return strstr(text, "=*") || case_parse(text, AMBI_BF16, &op, why, sizeof why) ? 0 : elements(&op);
 }
 
 static bool same_op(const char *a, const char *b) { return strncmp(a, b, strcspn(a, " ") + 1) == 0; }
 
-/* Every step-th case, and of each op the largest, which has a text of its own. Enums matter to no architecture: they
- * are for steps that are small. */
+/* Every step-th case, every enum, and of each op the largest, which has a text of its own. */
 static void choose(bool *chosen, size_t step) {
   for (size_t from = 0, to; from < CASES; from = to) {
     size_t largest = from;
     for (to = from; to < CASES && same_op(cases[to].text, cases[from].text); to++) {
-      chosen[to] = strstr(cases[to].text, "=*") ? step <= 10 : to % step == 0;
-      if (!cases[to].is_long && elements(cases[to].text) > elements(cases[largest].text)) largest = to;
+      chosen[to] = to % step == 0 || strstr(cases[to].text, "=*");
+      if (!cases[to].is_long && case_elements(cases[to].text) > case_elements(cases[largest].text)) largest = to;
     }
     chosen[largest] = true;
   }
@@ -194,25 +299,47 @@ static void check_texts(int arch, const char *only) {
         CHECK(texts[k][dtypes[t]][pass] > 0, "sm_%d: %s has no text in %s, %s", arch, info->name,
               ambi_dtype_name(dtypes[t]), pass ? "backward" : "forward");
   }
+  for (const kernel *k = kernels; k < kernels + met; k++)
+    CHECK(k->compiled || is_spared(k, arch), "%s was never compiled (%s)", k->name, k->text);
+}
+
+static void plan_chosen(ambi_device *dev, const char *op, const bool *chosen) {
+  for (size_t i = 0; i < CASES; i++)
+    for (int t = 0; t < DTYPES && chosen[i]; t++)
+      if (is_case_of(op, cases[i].text) && !left_out[t]) plan_values(dev, cases[i].text, t);
+  for (size_t i = 0; i < sizeof saved / sizeof *saved; i++)
+    for (int t = 0; t < DTYPES; t++)
+      if (is_case_of(op, saved[i]) && ambi_dtype_size(dtypes[t]) == 2 && !left_out[t])
+        plan_case(dev, saved[i], dtypes[t]);
+}
+
+/* Which kernels there are, in all cases */
+static void meet_kernels(int arch, const char *op) {
+  cuda_device d;
+  ambi_device dev;
+  bool all[CASES];
+  open_dry(&d, &dev, arch);
+  choose(all, 1);
+  dry = true, met = unsupported = 0;
+  plan_chosen(&dev, op, all);
+  dry = false;
+  modules_free(&d, false);
 }
 
 static void plan_all(int arch, const char *op, size_t step) {
   cuda_device d;
   ambi_device dev;
-  bool chosen[CASES];
+  bool chosen[CASES] = {false};
   const int before = compiled;
+  meet_kernels(arch, op);
   open_device(&d, &dev, arch);
-  choose(chosen, step);
-  memset(texts, 0, sizeof texts), unsupported = 0;
-  for (size_t i = 0; i < CASES; i++)
-    for (int t = 0; t < DTYPES && chosen[i]; t++)
-      if (is_case_of(op, cases[i].text) && !left_out[t]) plan_values(&dev, cases[i].text, t);
-  for (size_t i = 0; i < sizeof saved / sizeof *saved; i++)
-    for (int t = 0; t < DTYPES; t++)
-      if (is_case_of(op, saved[i]) && ambi_dtype_size(dtypes[t]) == 2 && !left_out[t])
-        plan_case(&dev, saved[i], dtypes[t]);
+  if (step) choose(chosen, step);
+  memset(texts, 0, sizeof texts);
+  plan_chosen(&dev, op, chosen);
+  for (int i = 0; i < met; i++)
+    if (!kernels[i].compiled && !is_spared(&kernels[i], arch)) plan_kernel(&dev, &kernels[i]);
   check_texts(arch, op);
-  printf("sm_%d: %d texts compiled, %d plans not supported\n", arch, compiled - before, unsupported);
+  printf("sm_%d: %d kernels in %d texts compiled, %d plans not supported\n", arch, met, compiled - before, unsupported);
   modules_free(&d, false);
 }
 
@@ -254,9 +381,8 @@ int main(int argc, char **argv) {
   const int arch = !name ? 0 : strcmp(name, "newest") ? atoi(name) : newest();
   const int archs[] = {arch ? arch : 80, 90, newest()};
   for (int i = 0; i < (arch ? 1 : 3); i++) {
-    const bool closely = archs[i] == 90 || (arch && !quick);
-    static const size_t steps[2][2] = {{10, 60}, {1, 10}};
-    plan_all(archs[i], op, steps[closely][quick]);
+    const bool closely = archs[i] == 90 || arch;
+    plan_all(archs[i], op, quick ? 0 : closely ? 1 : 10);
   }
   return test_done();
 }
