@@ -361,7 +361,7 @@ static int can_be(ambi_device *ref, const char *text, ambi_pass pass, ambi_dtype
   bench_case c = {.text = text, .pass = pass, .dtype = dtype};
   const int made = bench_make_op(ref, &c) == 0;
   if (made && ambi_check(ref, &c.op) != AMBI_INVALID) return 1;
-  if (!*why) snprintf(why, n, "%s", made ? ambi_error() : c.error);
+  if (!*why) snprintf(why, n, "%.*s", (int)n - 1, made ? ambi_error() : c.error);
   return 0;
 }
 

@@ -9,7 +9,6 @@
  *   check_jobs.c    .. and all of it by several processes at a time: on a GPU, most of it is compiling            */
 #include "check.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -244,16 +243,6 @@ static int check_arguments(const checker *ck) {
   return good ? 0 : 2;
 }
 
-/* Without one every case would fail, and each would say the same. The device says what it found, "NVRTC: 13.0, ..". */
-static int has_compiler(checker *ck) {
-  ambi_device_info i = {.features = ""};
-  ambi_device_get_info(ck->targets[0].dev, &i);
-  const char *at = i.features ? strstr(i.features, "NVRTC: ") : NULL;
-  if (!at || isdigit((unsigned char)at[7])) return 1;
-  snprintf(ck->trouble, sizeof ck->trouble, "%s: %.*s", ck->device, (int)strcspn(at, "\n"), at);
-  return 0;
-}
-
 static int run_checks(checker *ck) {
   ambi_op op = {0};
   if (ck->text) case_parse(ck->text, AMBI_F32, &op, (char[8]){0}, 8); /* it could be: check_choice */
@@ -263,7 +252,7 @@ static int run_checks(checker *ck) {
     close_targets(ck);
     return 2;
   }
-  if (!has_compiler(ck)) return close_targets(ck), 2;
+  if (!device_compiles(ck->targets[0].dev, ck->device, ck->trouble, sizeof ck->trouble)) return close_targets(ck), 2;
   for (int k = 1; k < AMBI_KINDS; k++) {
     const ambi_op_info *info = ambi_op_get_info((ambi_kind)k);
     if (!info || (ck->op && strcmp(ck->op, info->name)) || (ck->text && (int)op.kind != k)) continue;

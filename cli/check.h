@@ -14,7 +14,7 @@ typedef struct {
   int64_t random;    /* cases of each op at random sizes, instead of the table; 0: none     */
   int64_t elements;  /* the most that a case may have; 0: any                         */
   int64_t jobs, job; /* how many processes share the work, and which of them this is */
-  char trouble[400]; /* why it could not begin                                       */
+  char trouble[700]; /* why it could not begin                                       */
   int answers;       /* where a job sends its groups; 0: they are printed            */
   int kernels, quick, exhaustive, verbose;
   target ref;
