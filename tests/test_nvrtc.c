@@ -33,8 +33,10 @@ static const struct {
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
-/* Where backward reads what forward saved it may have a text of its own. */
-static const char *const saved[] = {
+/* 16-bit cases that are compiled besides: where backward reads what forward saved it may have a text of its own, and a
+ * row of 16384 gives blocks of 1024 threads, of which only some GPUs hold two. */
+static const char *const besides[] = {
+    "rmsnorm x=2x16384 w=16384",
     "attention q=1x2x200x64 k=1x1x300x64 v=1x1x300x64 o=1x2x200x64 lse=1x2x200:f32 causal=true",
     "attention q=2x2x70x96 k=2x1x140x96 v=2x1x140x96 o=2x2x70x96 lse=2x2x70:f32 lengths=2 window=60 softcap=5",
     "attention q=1x4x300x128 k=1x2x600x128 v=1x2x600x128 o=1x4x300x128 lse=1x4x300:f32 causal=true window=100",
@@ -307,10 +309,10 @@ static void plan_chosen(ambi_device *dev, const char *op, const bool *chosen) {
   for (size_t i = 0; i < CASES; i++)
     for (int t = 0; t < DTYPES && chosen[i]; t++)
       if (is_case_of(op, cases[i].text) && !left_out[t]) plan_values(dev, cases[i].text, t);
-  for (size_t i = 0; i < sizeof saved / sizeof *saved; i++)
+  for (size_t i = 0; i < sizeof besides / sizeof *besides; i++)
     for (int t = 0; t < DTYPES; t++)
-      if (is_case_of(op, saved[i]) && ambi_dtype_size(dtypes[t]) == 2 && !left_out[t])
-        plan_case(dev, saved[i], dtypes[t]);
+      if (is_case_of(op, besides[i]) && ambi_dtype_size(dtypes[t]) == 2 && !left_out[t])
+        plan_case(dev, besides[i], dtypes[t]);
 }
 
 /* Which kernels there are, in all cases */

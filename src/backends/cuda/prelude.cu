@@ -29,10 +29,19 @@ struct args {
 #ifndef DYNAMIC_SHARED /* the tests' stand-in for a GPU has its own */
 #define DYNAMIC_SHARED(name) extern __shared__ __align__(16) char name[]
 #endif
-/* KERNEL(name, threads): of a block, at most; and a third, how many blocks a multiprocessor shall hold.
+/* What a multiprocessor has room for. ptxas warns of bounds beyond it, and leaves them aside. */
+#if __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900 || __CUDA_ARCH__ / 100 == 10
+enum { MOST_THREADS = 2048, MOST_BLOCKS = 32 };
+#else
+enum { MOST_THREADS = 1536, MOST_BLOCKS = __CUDA_ARCH__ < 890 ? 16 : 24 };
+#endif
+#define AT_MOST(n, most) ((n) < (most) ? (n) : (most))
+#define BOUNDS(threads, blocks, ...) \
+  __launch_bounds__(threads, AT_MOST(AT_MOST(blocks, MOST_THREADS / (threads)), MOST_BLOCKS))
+/* KERNEL(name, threads): of a block, at most; and a third, how many blocks a multiprocessor shall hold, if it can.
  * Of a plan with a kernel apart there are two texts, compiled side by side, of which TEXT_APART is the second. */
 #define KERNEL_HERE(name, ...) \
-  extern "C" __global__ void __launch_bounds__(__VA_ARGS__) name(const __grid_constant__ args a)
+  extern "C" __global__ void BOUNDS(__VA_ARGS__, 0, ) name(const __grid_constant__ args a)
 #define KERNEL_ELSEWHERE(name, ...) extern "C" inline void name(const args &a)
 #ifndef TEXT_APART
 #define KERNEL       KERNEL_HERE
