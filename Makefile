@@ -61,7 +61,7 @@ help:
 	@echo 'make             build into $(BUILD)/'
 	@echo 'make test        install what is missing, then check everything; STAGES="gcc install" for some of it'
 	@echo 'make test-large  tensors past 2^31 elements (needs up to 13 GiB of memory)'
-	@echo 'make demo        train a small Mamba on the sources of ambi, then let it write (about three minutes)'
+	@echo 'make demo        train a small Mamba on the sources of ambi, then let it write (two or three minutes)'
 	@echo 'make bench       time every op against the limits of this machine'
 	@echo 'make docs        a page per op, into $(BUILD)/docs'
 	@echo 'make packs       kernel packs for WebAssembly into $(BUILD)/packs; KEY=FILE signs them'

@@ -302,7 +302,7 @@ static int run_plans(const bench_options *o) {
     if (is_asked_for(o, i) && first_of_its_op(i)) there = plan_text(&j, cases[i].text, &worst);
   if (!o->json && there)
     printf("%-36s %9.1f %9.1f %9.1f\n", "at most", worst.open * 1e3, worst.compiled * 1e3, worst.kept * 1e3);
-  return j.failed ? 1 : 0;
+  return !there ? 2 : j.failed ? 1 : 0;
 }
 
 /* ---- the command ---- */
@@ -384,7 +384,7 @@ static int check_text(const bench_options *o) {
 }
 
 static int check_options(const bench_options *o) {
-  char err[400];
+  char err[SENTENCE_BYTES];
   ambi_kind kind;
   const int wrong = check_work(o, &kind);
   if (wrong) return wrong;
@@ -413,14 +413,14 @@ static int measure_limits(bench_job *j) {
 static int run_bench(const bench_options *o) {
   target t;
   ambi_device_info info;
-  char why[400];
+  char why[SENTENCE_BYTES];
   if (target_open(o->device, o->isa, (int)o->threads, &t) || ambi_device_get_info(t.dev, &info) != AMBI_OK) {
     fprintf(stderr, "ambi bench: %s\n", ambi_error());
-    return 1;
+    return 2;
   }
   if (!device_compiles(t.dev, o->device, why, sizeof why)) {
     target_close(&t);
-    return fprintf(stderr, "ambi bench: %s\n", why), 1;
+    return fprintf(stderr, "ambi bench: %s\n", why), 2;
   }
   bench_job j = {.o = o, .threads = info.threads};
   j.session = (bench_session){.target = &t, .seconds = o->seconds, .rotate = o->warm ? 0 : UINT64_C(1) << 30};

@@ -20,7 +20,7 @@ typedef struct {
   int flags;
   /* what came of it */
   ambi_status status;
-  char error[400];
+  char error[SENTENCE_BYTES];
   ambi_op op;
   char kernel[128];
   double median, best; /* seconds */

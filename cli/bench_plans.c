@@ -16,7 +16,7 @@ typedef struct {
   double open, plan; /* seconds */
   atomic_int texts;  /* that were compiled, some of them side by side */
   ambi_status status;
-  char error[400];
+  char error[SENTENCE_BYTES];
 } answer;
 
 static void count(void *texts, const char *what) {

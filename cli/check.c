@@ -97,7 +97,7 @@ static int has_mix(const checker *ck, int m) {
 
 /* Whether the device has any kernel for any of these cases; a line says so when not. */
 static int has_kernels(checker *ck, const ambi_op_info *info, const case_list *l) {
-  char err[400], why[400] = "";
+  char err[400], why[SENTENCE_BYTES] = "";
   for (int i = 0; i < l->count; i++) {
     ambi_op op;
     if (case_parse(l->text[i], AMBI_F32, &op, err, sizeof err)) return 1; /* reported where it is run */
@@ -300,7 +300,7 @@ int check_main(int argc, char **argv) {
   int rc = options_parse(&spec, argc, argv, &ck.device);
   if (rc >= 0) return rc;
   if ((rc = options_alone(&spec, argc, argv, "model", "model")) >= 0) return rc;
-  char err[400];
+  char err[SENTENCE_BYTES];
   if (!device_can_be(ck.device, ck.isa, err, sizeof err)) return options_wrong(&spec, "%s", err);
   if (model) return check_model(ck.device, model);
   rc = check_choice(&ck);

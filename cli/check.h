@@ -11,11 +11,11 @@ typedef struct {
   const char *device, *op, *text, *isa, *vectors;
   const char *dtype; /* of the mixes of check.c, the only one; NULL: all              */
   int64_t seed;
-  int64_t random;    /* cases of each op at random sizes, instead of the table; 0: none     */
-  int64_t elements;  /* the most that a case may have; 0: any                         */
-  int64_t jobs, job; /* how many processes share the work, and which of them this is */
-  char trouble[700]; /* why it could not begin                                       */
-  int answers;       /* where a job sends its groups; 0: they are printed            */
+  int64_t random;               /* cases of each op at random sizes, instead of the table; 0: none     */
+  int64_t elements;             /* the most that a case may have; 0: any                         */
+  int64_t jobs, job;            /* how many processes share the work, and which of them this is */
+  char trouble[SENTENCE_BYTES]; /* why it could not begin                                       */
+  int answers;                  /* where a job sends its groups; 0: they are printed            */
   int kernels, quick, exhaustive, verbose;
   target ref;
   target targets[MAX_TARGETS]; /* the device under test, once per instruction set it can be held to    */
@@ -33,7 +33,7 @@ typedef struct {
   int64_t passed, failed, skipped;
   double worst;      /* largest error, as a part of what is allowed                 */
   const char *limit; /* what that is, where one phrase says it; else NULL           */
-  char reason[400];
+  char reason[SENTENCE_BYTES];
 } group;
 
 group group_begin(checker *ck, const char *op, const char *dtype, const char *what);

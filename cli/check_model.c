@@ -15,7 +15,8 @@
 #include "../models/checkpoint.h"
 #include "../models/generator.h"
 #include "../util/safetensors.h"
-#include "print.h"
+#include "../util/sentence.h"
+#include "device.h"
 
 enum { PROMPT = 8 };
 static const double allowed = 1e-5;
@@ -28,7 +29,7 @@ typedef struct {
   int32_t *ids, *targets;
   int64_t batch, length;
   int64_t passed, failed;
-  char err[400];
+  char err[SENTENCE_BYTES];
 } model_check;
 
 /* ---- comparing ---- */
@@ -203,13 +204,10 @@ static int check_one(ambi_device *dev, const char *folder, ambi_dtype dtype, int
 
 int check_model(const char *device, const char *folder) {
   static const ambi_dtype dtypes[] = {AMBI_F64, AMBI_F32};
-  ambi_device *dev;
   int64_t passed = 0, failed = 0;
   int compared = 0;
-  if (ambi_device_open(device, &(ambi_device_options){.notify = notify_once}, &dev) != AMBI_OK) {
-    fprintf(stderr, "ambi check: %s\n", ambi_error());
-    return 2;
-  }
+  ambi_device *dev = device_open("check", device, NULL, 0);
+  if (!dev) return 2;
   for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
     compared |= check_one(dev, folder, dtypes[i], &passed, &failed);
   ambi_device_close(dev);

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "print.h"
+
 static int is_cuda(const char *name) { return strncmp(name, "cuda", 4) == 0 && (!name[4] || name[4] == ':'); }
 
 static int cuda_can_be(const char *name, const char *isa, char *err, size_t n) {
@@ -24,6 +26,13 @@ int device_can_be(const char *name, const char *isa, char *err, size_t n) {
   if (s != AMBI_INVALID && s != AMBI_NO_DEVICE) return 1; /* what else is wrong is said where it is opened */
   snprintf(err, n, "%s%s", isa && s == AMBI_INVALID ? "--isa: " : "", ambi_error());
   return 0;
+}
+
+ambi_device *device_open(const char *command, const char *name, const char *isa, int64_t threads) {
+  const ambi_device_options o = {.max_isa = isa, .threads = (int32_t)threads, .notify = notify_once};
+  ambi_device *dev = NULL;
+  if (ambi_device_open(name, &o, &dev) != AMBI_OK) fprintf(stderr, "ambi %s: %s\n", command, ambi_error());
+  return dev;
 }
 
 /* The device says what it found, "NVRTC: 13.0, ..", or what is missing and how to get it. */

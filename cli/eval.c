@@ -10,7 +10,9 @@
 #include "../models/data.h"
 #include "../models/open.h"
 #include "../models/trainer.h"
+#include "../util/sentence.h"
 #include "commands.h"
+#include "device.h"
 #include "model_options.h"
 #include "options.h"
 #include "print.h"
@@ -102,7 +104,7 @@ static int all_there(const arguments *a, int argc, char *err, size_t n) {
 
 /* -1 to go on, otherwise the exit status. */
 static int parse(arguments *a, int argc, char **argv) {
-  char err[500];
+  char err[SENTENCE_BYTES];
   const option options[] = {
       {"seq", OPT_INT, &a->length, "N", "tokens a row, which is all it sees of the text (256)"},
       {"batch", OPT_INT, &a->batch, "N", "rows at once (8)"},
@@ -124,13 +126,11 @@ static int parse(arguments *a, int argc, char **argv) {
   return rc;
 }
 
-static int run(const arguments *a) {
-  char err[500], has[100];
+static int run(const arguments *a, ambi_device *dev) {
+  char err[SENTENCE_BYTES], has[100];
   opened o;
   dataset d = {0};
-  const ambi_device_options notified = {.threads = (int32_t)a->threads, .notify = notify_once};
-  if (!model_open(&o, a->operand[0], a->tokenizer, a->device, &notified, model_dtype(a->dtype), err, sizeof err))
-    return complain(err);
+  if (!model_open(&o, a->operand[0], a->tokenizer, dev, model_dtype(a->dtype), err, sizeof err)) return complain(err);
   int ok = 1;
   for (int i = 1; ok && a->operand[i]; i++) ok = dataset_add_path(&d, o.tokens, a->operand[i], err, sizeof err);
   if (ok && d.count < 2)
@@ -146,7 +146,9 @@ int eval_main(int argc, char **argv) {
   a.operand = calloc((size_t)argc + 1, sizeof *a.operand);
   if (!a.operand) return complain("out of memory");
   int rc = parse(&a, argc, argv);
-  if (rc < 0) rc = run(&a);
+  ambi_device *dev = rc < 0 ? device_open("eval", a.device, NULL, a.threads) : NULL;
+  if (rc < 0) rc = dev ? run(&a, dev) : 2;
+  ambi_device_close(dev);
   free(a.operand);
   return rc;
 }

@@ -7,6 +7,8 @@
 #define CLI_EXEC_H
 #include <ambi/ambi.h>
 
+#include "../util/sentence.h"
+
 /* An open device and a stream of it. */
 typedef struct {
   ambi_device *dev;
@@ -29,8 +31,8 @@ typedef struct {
   int replayed;                 /* recorded and replayed, not run; cleared where the device has no graphs  */
   /* what came of it */
   ambi_status status;
-  char error[400];  /* when status is not AMBI_OK                                                         */
-  char damage[400]; /* when bytes changed that no output owns; else empty                                 */
+  char error[SENTENCE_BYTES]; /* when status is not AMBI_OK                                                         */
+  char damage[400];           /* when bytes changed that no output owns; else empty                                 */
   char kernel[128];
   uint32_t reads, writes;
   ambi_tensor t[AMBI_SLOTS];

@@ -11,7 +11,9 @@
 #include "../models/generator.h"
 #include "../models/open.h"
 #include "../models/run_folder.h"
+#include "../util/sentence.h"
 #include "commands.h"
+#include "device.h"
 #include "model_options.h"
 #include "options.h"
 #include "print.h"
@@ -37,7 +39,7 @@ typedef struct {
   row row[MAX_PROMPTS];
   double *logits;
   int32_t *next;
-  char err[500];
+  char err[SENTENCE_BYTES];
 } job;
 
 static int complain(const char *why) { return fprintf(stderr, "ambi generate: %s\n", why), 1; }
@@ -214,10 +216,13 @@ int generate_main(int argc, char **argv) {
   if (!in_order(&j, seed, threads, j.err, sizeof j.err) || !model_options_known(device, dtype, j.err, sizeof j.err) ||
       !options_there(named, 2, j.err, sizeof j.err))
     return options_wrong(&spec, "%s", j.err);
-  const ambi_device_options notified = {.threads = (int32_t)threads, .notify = notify_once};
-  if (!model_open(&j.o, operand[0], tokens, device, &notified, model_dtype(dtype), j.err, sizeof j.err))
-    return complain(j.err);
-  int ok = run(&j, operand + 1, (uint64_t)seed);
-  model_close(&j.o);
+  ambi_device *dev = device_open("generate", device, NULL, threads);
+  if (!dev) return 2;
+  int ok = model_open(&j.o, operand[0], tokens, dev, model_dtype(dtype), j.err, sizeof j.err);
+  if (ok) {
+    ok = run(&j, operand + 1, (uint64_t)seed);
+    model_close(&j.o);
+  }
+  ambi_device_close(dev);
   return ok ? 0 : complain(j.err);
 }

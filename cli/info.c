@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "../util/json.h"
+#include "../util/sentence.h"
 #include "case.h"
 #include "commands.h"
 #include "device.h"
@@ -12,15 +13,15 @@
 #include "reflect.h"
 #include "source.h"
 
-static const char *const device_names[] = {"cpu", "cuda", "ref"};
-enum { DEVICES = sizeof device_names / sizeof *device_names };
+enum { CPU, CUDA, REF, DEVICES };
 
 /* What is told of, and what was found of it. */
 typedef struct {
   ambi_kind only;     /* an op, */
-  const char *device; /* or a device; else everything */
+  const char *device; /* or one of the names below; else everything */
+  const char *name[DEVICES];
   ambi_device *dev[DEVICES];
-  char why[DEVICES][640]; /* it is not here; else empty */
+  char why[DEVICES][SENTENCE_BYTES]; /* it is not here; else empty */
 } findings;
 
 static const char *pass_name(ambi_pass p) { return p == AMBI_BACKWARD ? "backward" : "forward"; }
@@ -39,7 +40,7 @@ static void bytes_text(uint64_t n, char *out, size_t room) {
 static void print_device(const char *name, const ambi_device_info *i) {
   char cache[32], threads[32] = "";
   bytes_text(i->cache_bytes, cache, sizeof cache);
-  if (strcmp(name, "cuda") != 0) /* a GPU's are not the host's */
+  if (strncmp(name, "cuda", 4) != 0) /* a GPU's are not the host's */
     snprintf(threads, sizeof threads, "%d thread%s, ", i->threads, plural(i->threads));
   printf("device %s\n  isa %s, %slast-level cache %s\n", name, i->isa, threads, cache);
   if (i->features && *i->features) printf("  %s\n", i->features);
@@ -101,8 +102,8 @@ static void print_op(ambi_kind kind) {
 static void print_devices(const findings *f) {
   for (int d = 0; d < DEVICES; d++) {
     ambi_device_info i;
-    if (f->dev[d] && ambi_device_get_info(f->dev[d], &i) == AMBI_OK) print_device(device_names[d], &i);
-    if (*f->why[d]) printf("device %s: not here: %s\n\n", device_names[d], f->why[d]);
+    if (f->dev[d] && ambi_device_get_info(f->dev[d], &i) == AMBI_OK) print_device(f->name[d], &i);
+    if (*f->why[d]) printf("device %s: not here: %s\n\n", f->name[d], f->why[d]);
   }
 }
 
@@ -115,7 +116,7 @@ static void print_text(const findings *f) {
   if (!f->only) print_devices(f);
   if (!f->only && !f->device) print_ops();
   for (int d = 0; d < DEVICES; d++) {
-    if (f->dev[d]) print_kernels(device_names[d], f->dev[d], f->only);
+    if (f->dev[d]) print_kernels(f->name[d], f->dev[d], f->only);
   }
 }
 
@@ -209,7 +210,7 @@ static void json_missing(const findings *f) {
   for (int d = 0; d < DEVICES; d++) {
     if (!*f->why[d]) continue;
     printf("%s{", comma);
-    json_pair("", "name", device_names[d]);
+    json_pair("", "name", f->name[d]);
     json_pair(",", "why", f->why[d]);
     printf("}");
     comma = ",";
@@ -224,7 +225,7 @@ static void print_json(const findings *f) {
     ambi_device_info i;
     if (!f->dev[d] || ambi_device_get_info(f->dev[d], &i) != AMBI_OK) continue;
     printf("%s{", comma);
-    json_pair("", "name", device_names[d]);
+    json_pair("", "name", f->name[d]);
     json_pair(",", "isa", i.isa);
     json_pair(",", "features", i.features);
     printf(",\"threads\":%d,\"cache_bytes\":%llu", i.threads, (unsigned long long)i.cache_bytes);
@@ -240,15 +241,15 @@ static void print_json(const findings *f) {
 
 /* ---- the command ---- */
 
-/* 0, or 1: the CPU, or the device that was asked for, is not here. */
+/* 0, or 2: the CPU, or the device that was asked for, is not here. */
 static int find_devices(findings *f, const ambi_device_options *o) {
   int rc = 0;
   for (int d = 0; d < DEVICES; d++) {
-    const int needed = !strcmp(device_names[d], f->device ? f->device : "cpu");
+    const int needed = !strcmp(f->name[d], f->device ? f->device : f->name[CPU]);
     if (f->device && !needed) continue;
-    if (ambi_device_open(device_names[d], needed ? o : NULL, &f->dev[d]) == AMBI_OK) continue;
+    if (ambi_device_open(f->name[d], needed ? o : NULL, &f->dev[d]) == AMBI_OK) continue;
     snprintf(f->why[d], sizeof f->why[d], "%s", ambi_error());
-    if (needed) rc = 1;
+    if (needed) rc = 2;
     if (needed && f->only) fprintf(stderr, "ambi info: %s\n", f->why[d]); /* of an op, devices are not listed */
   }
   return rc;
@@ -257,11 +258,12 @@ static int find_devices(findings *f, const ambi_device_options *o) {
 /* NAME is an op or a device; 1, or 0: it is neither. */
 static int find_name(const char *name, findings *f) {
   for (int d = 0; d < DEVICES; d++)
-    if (!strcmp(name, device_names[d])) f->device = name;
+    if (!strcmp(name, f->name[d])) f->device = name;
+  if (!strncmp(name, "cuda:", 5)) f->device = f->name[CUDA] = name;
   f->only = f->device ? AMBI_OP_NONE : case_find_op(name);
   char list[600];
   if (!f->device && !f->only)
-    fprintf(stderr, "ambi info: there is no op '%s'; there are %s; and the devices cpu, cuda, ref\n", name,
+    fprintf(stderr, "ambi info: there is no op '%s'; there are %s; and the devices cpu, cuda:0, .., ref\n", name,
             case_list_ops(list, sizeof list));
   return f->device || f->only;
 }
@@ -283,14 +285,14 @@ int info_main(int argc, char **argv) {
       "ambi info",
       "[OP | DEVICE]",
       "Devices, what was found on them, their kernels, and the ops. With OP: its formula, slots and attributes.\n"
-      "With DEVICE (cpu, cuda or ref): only that.",
+      "With DEVICE (cpu, cuda:0 or ref): only that.",
       options,
       NULL,
       1};
   int rc = options_parse(&spec, argc, argv, &name);
   if (rc >= 0) return rc;
-  findings f = {.only = AMBI_OP_NONE};
-  char err[400];
+  findings f = {.name = {[CPU] = "cpu", [CUDA] = "cuda", [REF] = "ref"}};
+  char err[SENTENCE_BYTES];
   if ((rc = options_alone(&spec, argc, argv, "source", "source dtype isa")) >= 0 ||
       (rc = options_alone(&spec, argc, argv, "names", "names")) >= 0)
     return rc;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "case.h"
-#include "print.h"
+#include "device.h"
 
 /* Exit status */
 static int print_pass(ambi_device *dev, ambi_op op, ambi_pass pass) {
@@ -24,14 +24,13 @@ static int print_pass(ambi_device *dev, ambi_op op, ambi_pass pass) {
 
 int print_source(const char *text, const char *dtype_name, const char *texts) {
   ambi_op op;
-  ambi_device *dev;
   char err[400];
   const ambi_dtype dtype = case_find_dtype(dtype_name ? dtype_name : "f32");
   if (!dtype)
     return fprintf(stderr, "ambi info: there is no dtype '%s'; there are f32, bf16, f16, f64\n", dtype_name), 2;
   if (case_parse(text, dtype, &op, err, sizeof err)) return fprintf(stderr, "ambi info: %s\n", err), 2;
-  if (ambi_device_open("cuda", &(ambi_device_options){.max_isa = texts, .notify = notify_once}, &dev) != AMBI_OK)
-    return fprintf(stderr, "ambi info: %s\n", ambi_error()), 1;
+  ambi_device *dev = device_open("info", "cuda", texts, 0);
+  if (!dev) return 2;
   int rc = print_pass(dev, op, AMBI_FORWARD);
   if (rc == 0 && ambi_op_get_info(op.kind)->backward) rc = print_pass(dev, op, AMBI_BACKWARD);
   ambi_device_close(dev);

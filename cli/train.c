@@ -12,6 +12,7 @@
 
 #include "../models/report.h"
 #include "../models/training.h"
+#include "../util/sentence.h"
 #include "commands.h"
 #include "corpus.h"
 #include "model_options.h"
@@ -217,7 +218,7 @@ static void name_older(const char *run, const char *from, char *err, size_t n) {
 }
 
 static int carry_out(train_arguments *a) {
-  char err[600] = "", from[PATH] = "";
+  char err[SENTENCE_BYTES] = "", from[PATH] = "";
   run_file saved = {0};
   train_folder folder = {.lock = -1};
   int ok = recall(a, &saved, from, err, sizeof err) && train_in_order(a, err, sizeof err);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../util/sentence.h"
 #include "model_options.h"
 #include "options.h"
 #include "train.h"
@@ -228,14 +229,14 @@ static void keep_command(train_arguments *a, int argc, char **argv) {
 }
 
 int train_parse(train_arguments *a, int argc, char **argv) {
-  char err[500];
+  char err[SENTENCE_BYTES];
   given = usual;
   given.file = a->file;
   const command_line spec = {
       "ambi train",
       "[FILES or FOLDERS]",
       "Trains a language model on text: files, or whole folders of them. Without any it learns the\n"
-      "sources and documents of ambi itself, which takes about three minutes on two cores.\n"
+      "sources and documents of ambi itself, which takes two or three minutes on two cores.\n"
       "Of folders, binary files (that hold a NUL), names that begin with a dot, links and folders of runs are left "
       "out.\n"
       "Ctrl-C, SIGTERM and a closed terminal end the step, save, and stop; Ctrl-C again stops at once.\n"

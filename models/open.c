@@ -39,8 +39,8 @@ static tokenizer *find_tokenizer(const opened *o, const char *file, char *err, s
   return t;
 }
 
-int model_open(opened *o, const char *folder, const char *tokenizer_file, const char *device,
-               const ambi_device_options *options, ambi_dtype dtype, char *err, size_t n) {
+int model_open(opened *o, const char *folder, const char *tokenizer_file, ambi_device *dev, ambi_dtype dtype, char *err,
+               size_t n) {
   char path[PATH + 32];
   model_config c;
   *o = (opened){0};
@@ -52,16 +52,13 @@ int model_open(opened *o, const char *folder, const char *tokenizer_file, const 
     snprintf(err, n, "%s: the model has %lld tokens, its tokenizer %d%s", o->folder, (long long)c.vocab,
              tokenizer_size(o->tokens), tokenizer_file ? "" : "; --tokenizer names another");
   ok = ok && checkpoint_fits(&c, o->folder, err, n);
-  if (ok && ambi_device_open(device, options, &o->dev) != AMBI_OK) ok = (snprintf(err, n, "%s", ambi_error()), 0);
-  ok = ok && model_create(&o->m, o->dev, &c, dtype, 0, err, n) && checkpoint_load(&o->m, o->folder, err, n);
+  ok = ok && model_create(&o->m, dev, &c, dtype, 0, err, n) && checkpoint_load(&o->m, o->folder, err, n);
   if (!ok) model_close(o);
   return ok;
 }
 
 void model_close(opened *o) {
   if (o->m.dev) model_destroy(&o->m);
-  if (o->dev) ambi_device_close(o->dev);
   tokenizer_free(o->tokens);
-  o->dev = NULL;
   o->tokens = NULL;
 }

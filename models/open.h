@@ -5,15 +5,14 @@
 #include "tokenizer.h"
 
 typedef struct {
-  ambi_device *dev;
   model m;
   tokenizer *tokens;
   char folder[4096]; /* where it was found */
 } opened;
 
 /* tokenizer_file NULL: FOLDER/tokenizer.json where it is there, otherwise bytes. */
-int model_open(opened *o, const char *folder, const char *tokenizer_file, const char *device,
-               const ambi_device_options *options, ambi_dtype dtype, char *err, size_t n);
+int model_open(opened *o, const char *folder, const char *tokenizer_file, ambi_device *dev, ambi_dtype dtype, char *err,
+               size_t n);
 void model_close(opened *o);
 
 #endif

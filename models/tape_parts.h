@@ -1,6 +1,7 @@
 /* tape_parts.h -- what the files of the tape share. */
 #ifndef MODELS_TAPE_PARTS_H
 #define MODELS_TAPE_PARTS_H
+#include "../util/sentence.h"
 #include "tape.h"
 
 /* Memory of its own: the caller's, or a part of the arena while first <= step <= last. */
@@ -58,7 +59,7 @@ struct tape {
   ambi_buf arena, workspace;
   uint64_t arena_bytes, workspace_bytes;
   ambi_status status;
-  char why[320];
+  char why[SENTENCE_BYTES];
 };
 
 /* Keeps the first failure; returns it. */

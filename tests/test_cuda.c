@@ -66,7 +66,7 @@ static void test_libraries(void) {
   ambi_device *dev;
   ambi_device_info info;
   setenv("AMBI_CUDA_LIBRARIES", LIBRARIES "/old", 1);
-  CHECK_STATUS(open_cuda(&dev), AMBI_NO_DEVICE, "cuGraphLaunch", "too old", "install the driver");
+  CHECK_STATUS(open_cuda(&dev), AMBI_NO_DEVICE, "cuGraphLaunch", "too old", "install the driver", "525");
   setenv("AMBI_CUDA_LIBRARIES", LIBRARIES "/libraries", 1);
   setenv("FAKECUDA_DEVICES", "0", 1);
   CHECK_STATUS(open_cuda(&dev), AMBI_NO_DEVICE, "no CUDA-capable device");
@@ -374,6 +374,9 @@ static void check_dropped(rig *r) {
   CHECK(s != AMBI_OK && strstr(ambi_error(), "900"), "the launch fails: %s", ambi_error());
   CHECK_OK(ambi_recorded(r->stream, NULL));
   CHECK(strstr(ambi_error(), "900"), "what failed is still said: %s", ambi_error());
+  unsetenv("FAKECUDA_FAIL");
+  setenv("FAKECUDA_FAIL", "cuCtxPushCurrent_v2:1:2:1", 1);
+  CHECK_STATUS(ambi_recorded(r->stream, NULL), AMBI_NO_MEMORY, "current"); /* it could not be dropped, and says so */
   unsetenv("FAKECUDA_FAIL");
   CHECK_OK(ambi_recorded(r->stream, NULL)); /* the stand-in, which was told to refuse, still records */
   CHECK(rig_run(r) == AMBI_OK, "%s", ambi_error());

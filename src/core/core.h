@@ -128,8 +128,8 @@ typedef struct backend {
   ambi_status (*download)(ambi_stream *s, void *dst, ambi_buf src, size_t bytes);
   ambi_status (*copy)(ambi_stream *s, ambi_buf dst, ambi_buf src, size_t bytes);
   ambi_status (*wait)(ambi_stream *s);
-  ambi_status (*record)(ambi_stream *s); /* NULL: the device records no graphs */
-  ambi_status (*recorded)(ambi_stream *s, ambi_graph *g);
+  ambi_status (*record)(ambi_stream *s);                  /* NULL: the device records no graphs */
+  ambi_status (*recorded)(ambi_stream *s, ambi_graph *g); /* g NULL: it is dropped */
   ambi_status (*replay)(const ambi_graph *g, ambi_stream *s);
   void (*forget)(ambi_graph *g);
   const event_calls *events; /* NULL: this build has none */

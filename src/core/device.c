@@ -114,21 +114,11 @@ ambi_status ambi_record(ambi_stream *s) {
   return s->dev->be->record(s);
 }
 
-/* What led to it is still what ambi_error says, not that such a recording cannot become a graph. */
-static ambi_status drop_recording(ambi_stream *s) {
-  char why[ERROR_BYTES];
-  ambi_graph *g = NULL;
-  snprintf(why, sizeof why, "%s", ambi_error());
-  if (ambi_recorded(s, &g) != AMBI_OK) fail(AMBI_INVALID, "%s", why);
-  ambi_graph_destroy(g);
-  return AMBI_OK;
-}
-
 ambi_status ambi_recorded(ambi_stream *s, ambi_graph **out) {
   if (out) *out = NULL;
   if (!s) return fail(AMBI_INVALID, "ambi_recorded: stream is NULL");
   if (!s->dev->be->record) return fail(AMBI_UNSUPPORTED, "ambi_recorded: %s records no graphs", s->dev->name);
-  if (!out) return drop_recording(s);
+  if (!out) return s->dev->be->recorded(s, NULL);
   ambi_graph *g = calloc(1, sizeof *g);
   if (!g) return fail(AMBI_NO_MEMORY, "ambi_recorded: no memory");
   g->dev = s->dev;

@@ -23,7 +23,7 @@ static const struct {
 } libraries[CUDA_LIBS] = {
     [LIB_DRIVER] = {{{"libcuda.so.1", 1}, {"libcuda.so", ANY_MAJOR}},
                     "no NVIDIA driver (libcuda.so.1)",
-                    "install the driver of the GPU"},
+                    "install the driver of the GPU, 525 (CUDA 12.0) or newer"},
     [LIB_COMPILER] = {{{"libnvrtc.so.13", 13}, {"libnvrtc.so.12", 12}, {"libnvrtc.so", ANY_MAJOR}},
                       "no NVRTC (libnvrtc.so.13 or .12), which compiles the kernels",
                       "`pip install nvidia-cuda-nvrtc` (nvidia-cuda-nvrtc-cu12 for a driver of CUDA 12) " PIP_SEEN

@@ -120,7 +120,7 @@ struct cuda_plan {
   bool failed;    /* a call below ran out of room or memory */
   char huge[128]; /* .. or a launch would take more than there can be: of what; else empty */
   bool special;   /* has a text of its own: see cuda_specialise */
-  bool general;   /* may have none: the last try's took more shared memory than a block may have */
+  bool general;   /* may have none: the last try's asked for more than this GPU has */
   bool hopper;    /* compile for sm_90a: wgmma */
 };
 

@@ -246,19 +246,23 @@ static ambi_status cuda_record(ambi_stream *s) {
   return AMBI_OK;
 }
 
+static ambi_status make_graph(const cuda_device *d, int error, void *recording, ambi_graph *g) {
+  TRY(api_check(&d->api, error,
+                error == CAPTURE_UNJOINED
+                    ? "ending a recording (each stream that joined it must be waited for, through an event)"
+                    : "ending a recording"));
+  return api_check(&d->api, d->api.cuGraphInstantiateWithFlags(&g->impl, recording, 0),
+                   "making a graph of a recording");
+}
+
+/* Of one that is dropped (g NULL) nobody asks whether it could be a graph: what led to that has been said. */
 static ambi_status cuda_recorded(ambi_stream *s, ambi_graph *g) {
   const cuda_device *d = cuda_of(s->dev);
-  void *graph = NULL;
+  void *recording = NULL;
   TRY(cuda_enter(d));
-  int error = d->api.cuStreamEndCapture(s->impl, &graph);
-  ambi_status status = api_check(
-      &d->api, error,
-      error == CAPTURE_UNJOINED ? "ending a recording (each stream that joined it must be waited for, through an event)"
-                                : "ending a recording");
-  if (status == AMBI_OK)
-    status =
-        api_check(&d->api, d->api.cuGraphInstantiateWithFlags(&g->impl, graph, 0), "making a graph of a recording");
-  if (graph) d->api.cuGraphDestroy(graph);
+  const int error = d->api.cuStreamEndCapture(s->impl, &recording);
+  const ambi_status status = g ? make_graph(d, error, recording, g) : AMBI_OK;
+  if (recording) d->api.cuGraphDestroy(recording);
   cuda_leave(d);
   return status;
 }

@@ -359,8 +359,8 @@ static ambi_status try_plan(cuda_device *dev, const problem *p, bool general, cu
   return s;
 }
 
-/* How much shared memory a kernel takes is known when it is compiled. If that is more than this GPU has, the text that
- * serves all plans, whose tiles are small, will do. */
+/* A text made for one plan may ask for more than this GPU has: shared memory, as is known when it is compiled, or
+ * blocks. Then the text that serves all plans, whose tiles are small, may do. */
 ambi_status cuda_make_plan(ambi_device *dev, ambi_plan *plan) {
   cuda_plan *k;
   ambi_status s = try_plan(cuda_of(dev), &plan->p, false, &k);

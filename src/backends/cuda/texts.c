@@ -34,7 +34,7 @@ typedef struct {
   pthread_t thread;
   bool started;
   ambi_status status;
-  char error[512]; /* its thread's last sentence, for the one that makes the plan */
+  char error[ERROR_BYTES]; /* its thread's last sentence, for the one that makes the plan */
 } job;
 
 static ambi_status get_inside(job *j) {
