@@ -100,6 +100,31 @@ static void far_gates(ambi_device *dev, const char *name, int channels, bool cha
   }
 }
 
+/* A state that decays at once (A = -inf) is 0 under zero-order hold, for steps that fill a tile and for a few more. */
+static void at_once(ambi_device *dev, const char *name) {
+  enum { CHANNELS = 32, STATES = 2, STEPS = 301, ALL = CHANNELS * STEPS };
+  static float one[ALL], a[CHANNELS * STATES], y[ALL], h[CHANNELS * STATES];
+  ambi_op op = {.kind = AMBI_SELECTIVE_SCAN, .u.selective_scan.zoh = 1};
+  host_slot host[AMBI_SLOTS] = {
+      [AMBI_SCAN_A] = {a, sizeof a}, [AMBI_SCAN_Y] = {y, sizeof y}, [AMBI_SCAN_H_LAST] = {h, sizeof h}};
+  for (int i = 0; i < 4; i++)
+    host[(const int[]){AMBI_SCAN_U, AMBI_SCAN_DELTA, AMBI_SCAN_B, AMBI_SCAN_C}[i]] = (host_slot){one, sizeof one};
+  for (int i = 0; i < ALL; i++) one[i] = 1;
+  for (int i = 0; i < CHANNELS * STATES; i++) a[i] = i % STATES ? -1 : -INFINITY;
+  op.t[AMBI_SCAN_U] = op.t[AMBI_SCAN_DELTA] = ambi_dense(AMBI_F32, 3, (int64_t[]){1, CHANNELS, STEPS});
+  op.t[AMBI_SCAN_A] = ambi_dense(AMBI_F32, 2, (int64_t[]){CHANNELS, STATES});
+  op.t[AMBI_SCAN_B] = op.t[AMBI_SCAN_C] = ambi_dense(AMBI_F32, 3, (int64_t[]){1, STATES, STEPS});
+  op.t[AMBI_SCAN_H_LAST] = ambi_dense(AMBI_F32, 3, (int64_t[]){1, CHANNELS, STATES});
+  slots_run(dev, &op, host);
+  double want = 0;
+  for (int t = 0; t < STEPS; t++) {
+    want = exp(-1) * want - expm1(-1);
+    CHECK(fabs((double)y[t] - want) < 1e-5, "%s: y of step %d is %g, not %g", name, t, (double)y[t], want);
+  }
+  CHECK(fabs((double)h[0]) < 1e-5 && fabs((double)h[1] - want) < 1e-5,
+        "%s: the last states are %g and %g, not 0 and %g", name, (double)h[0], (double)h[1], want);
+}
+
 static void test_device(ambi_device *dev, const char *name) {
   equal_logits(dev, name);
   far_rows(dev, name);
@@ -107,6 +132,7 @@ static void test_device(ambi_device *dev, const char *name) {
   far_gates(dev, name, 2, false);
   far_gates(dev, name, 64, false);
   far_gates(dev, name, 64, true);
+  at_once(dev, name);
 }
 
 int main(int argc, char **argv) {

@@ -66,7 +66,7 @@ inline void run_step(const places &at, const constants &v, const tile &m, int i,
     const float du = s.x * s.y;
     for (int j = 0; j < 4; j++) {
       abar[q][j] = fast_pow2(s.x * v.a2[q][j]);
-      h[q][j] = abar[q][j] * (reset ? 0.0f : h[q][j]) + du * bt[j];
+      h[q][j] = step_of(h[q][j], abar[q][j], v, q, j, s.x, du, bt[j], reset);
     }
   }
 }
@@ -116,8 +116,8 @@ inline void read_mine(const places &at, const tile &m, int i, my_steps &to) {
   for (int l = 0; l < LEFT; l++) to.in[l] = IN_MINE(m, at, l, i);
 }
 
-/* Of `steps` from step i on: du = D dp + d s;  ddelta = (dd + u s) sigmoid(delta + bias);  dz = p dy silu'(z);
- * dD, ddelta_bias += */
+/* Of `steps` from step i on: du = D dp + d s;  ddelta = (dd + u s) sigmoid(delta + bias), with zero-order hold without
+ * u s, which differs from state to state and is in dd;  dz = p dy silu'(z);  dD, ddelta_bias += */
 inline void finish_steps(const args &a, const block_at &b, const places &at, tile &m, int i, int steps,
                          const my_steps &mine, state_sums &of, time_sums &sum) {
   if (HAS(DZ)) scatter_sums<SUMS>(of.p);
@@ -128,7 +128,7 @@ inline void finish_steps(const args &a, const block_at &b, const places &at, til
     if (MY_STEP(b, l) >= steps) continue;
     const float skip = m.skip[MY_ROW(b, l)];
     const float d = mine.in[l].x, u = mine.in[l].y, dp = mine.in[l].z, slope = mine.in[l].w;
-    float ddelta = of.dd[l] * K(0.69314718055994531) + u * of.s[l];
+    float ddelta = of.dd[l] * K(0.69314718055994531) + (ZOH ? 0.0f : u * of.s[l]);
     if (SOFTPLUS) ddelta *= sigmoid_of_softplus(d);
     sum.dskip[l] += dp * u;
     sum.dbias[l] += ddelta;
@@ -162,15 +162,21 @@ inline void back_channel(const args &a, const step_back &now, const constants &v
   float p = 0, s = 0, dd = 0;
   for (int j = 0; j < 4; j++) {
     const float g = dh[j] + now.c[j] * dp;
+    const hold by = ZOH ? fast_hold(d * v.a[q][j], abar[j]) : hold{1.0f, 0.0f};
+    const float gf = ZOH ? g * by.f : g;
     group.dc[j] += dp * h[j];
-    group.db[j] += g * du;
+    group.db[j] += gf * du;
     if (HAS(DZ)) p += now.c[j] * h[j];
-    s += g * now.b[j];
+    s += gf * now.b[j];
     dh[j] = g * abar[j];
     const float gh = dh[j] * (reset ? 0.0f : before[j]);
-    if (reset) dh[j] = 0; /* what was before does not matter */
     dd += gh * v.a2[q][j];
     sum.da[q][j] += gh * d;
+    if (ZOH) { /* bbar = d f B: its slope is abar B over d, d^2 phi' B over A */
+      dd += dh[j] * now.b[j] * now.in[q].y * LOG2_E;
+      sum.da[q][j] += g * now.b[j] * du * d * by.slope;
+    }
+    if (reset) dh[j] = 0; /* what was before does not matter */
   }
   of.p[to] = p, of.s[to] = s, of.dd[to] = dd;
 }

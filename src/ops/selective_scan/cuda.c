@@ -174,8 +174,7 @@ static bool can_tile(const cuda_plan *k) {
   const bool some = r->batches > 0 && r->length > 0 && r->states > 0 && r->states <= 64 && r->channels_per_group >= 8;
   if (!some || p->compute != AMBI_F32 || (!steps_dense(p) && !channels_dense(p))) return false;
   if (!is_backward(p)) return true;
-  const bool plain = !r->constant_b && !r->constant_c && !p->op.u.selective_scan.zoh;
-  return plain && r->states <= 32 && ceil_div(r->length, TILE) <= 65535 &&
+  return !r->constant_b && !r->constant_c && r->states <= 32 && ceil_div(r->length, TILE) <= 65535 &&
          shared_back(lanes_for(r), 0) <= k->dev->shared_bytes;
 }
 

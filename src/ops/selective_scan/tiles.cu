@@ -57,6 +57,15 @@ inline float sigmoid_of_softplus(float d) {
 inline float fast_sigmoid(float z) { return fast_rcp(1.0f + fast_pow2(-z * LOG2_E)); }
 inline float fast_silu(float z) { return v_max(z, -1e30f) * fast_sigmoid(z); }
 
+/* f = phi(x) and phi'(x) of common.cu, given e^x = f + x phi'; for |x| < 1 the series comes first, else f does */
+struct hold {
+  float f, slope;
+};
+inline hold fast_hold(float x, float ex) {
+  const float series = slope_series(x), over = fast_rcp(x), far = (ex - 1.0f) * over;
+  return v_abs(x) < 1.0f ? hold{ex - x * series, series} : hold{far, (ex - far) * over};
+}
+
 /* ---- the channels of a block, and the thread's own ---- */
 struct block_at {
   i64 number;
@@ -138,6 +147,7 @@ inline constants get_constants(const args &a, const block_at &b) {
     for (int j = 0; j < 4; j++) {
       if (state_at(a, A, b, 0, q, j, &at)) v.a[q][j] = decay(a, v.a[q][j]);
       v.a2[q][j] = m_clamp(v.a[q][j] * LOG2_E, -1e30f, 1e30f); /* 0 A is 0 in steps that pad a tile */
+      v.a[q][j] = m_clamp(v.a[q][j], -1e30f, 1e30f);
       v.b[q][j] = v.c[q][j] = 0;
     }
   if (CONSTANT_B) get_states(a, B, b, 0, v.b);
@@ -282,7 +292,7 @@ inline void stage_resets(const args &a, const block_at &b, i64 t, u8 *reset) {
 
 /* h of state j of channel q through one step, given abar = exp(d A) */
 inline float step_of(float h, float abar, const constants &v, int q, int j, float d, float du, float b, bool reset) {
-  return abar * (reset ? 0.0f : h) + (ZOH ? du * phi(d * v.a[q][j]) : du) * (CONSTANT_B ? v.b[q][j] : b);
+  return abar * (reset ? 0.0f : h) + (ZOH ? du * fast_hold(d * v.a[q][j], abar).f : du) * (CONSTANT_B ? v.b[q][j] : b);
 }
 inline void step_ahead(float (&h)[4], const constants &v, int q, float d, float du, const float (&b)[4], bool reset) {
   for (int j = 0; j < 4; j++) h[j] = step_of(h[j], fast_pow2(d * v.a2[q][j]), v, q, j, d, du, b[j], reset);
