@@ -340,6 +340,26 @@ static void test_plans(ambi_device *dev) {
   }
 }
 
+/* Memory moves once, however often an axis of stride 0 repeats it. */
+static void test_bytes(void) {
+  static const struct {
+    const char *text;
+    uint64_t bytes;
+  } rows[] = {{"add a=5x33 b=5x33", (165 + 165 + 165) * 4},
+              {"add a=5x33 b=5x33@0,1", (165 + 33 + 165) * 4},
+              {"add a=5x33 b=5x33@0,0", (165 + 1 + 165) * 4},
+              {"add a=5x0 b=5x0@0,1", 0}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    ambi_op op;
+    ambi_plan *plan = NULL;
+    ambi_plan_info info = {.bytes = 1};
+    if (work_case(rows[i].text, AMBI_F32, &op)) continue;
+    if (CHECK_OK(ambi_plan_create(cpu, &op, &plan)) && CHECK_OK(ambi_plan_get_info(plan, &info)))
+      CHECK(info.bytes == rows[i].bytes, "%s: %llu bytes", rows[i].text, (unsigned long long)info.bytes);
+    ambi_plan_destroy(plan);
+  }
+}
+
 int main(void) {
   if (!CHECK_OK(ambi_device_open("cpu", NULL, &cpu)) || !CHECK_OK(ambi_device_open("ref", NULL, &ref)))
     return test_done();
@@ -356,6 +376,7 @@ int main(void) {
   test_kernels(ref);
   test_plans(cpu);
   test_plans(ref);
+  test_bytes();
   ambi_device_close(ref);
   ambi_device_close(cpu);
   return test_done();

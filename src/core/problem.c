@@ -185,12 +185,20 @@ static ambi_dtype choose_compute(const problem *p) {
   return AMBI_F32;
 }
 
+/* Elements that lie apart: an axis of stride 0 has the same ones again. */
+static uint64_t distinct_elements(const ambi_tensor *t) {
+  ambi_tensor once = *t;
+  for (int i = 0; i < t->ndim; i++)
+    if (t->stride[i] == 0 && t->shape[i] > 1) once.shape[i] = 1;
+  return (uint64_t)ambi_numel(&once);
+}
+
 /* Every slot read or written once: the fewest bytes that can move. */
 static uint64_t least_bytes(const problem *p) {
   uint64_t bytes = 0;
   for (uint32_t m = p->reads | p->writes; m; m &= m - 1) {
     int s = __builtin_ctz(m);
-    uint64_t n = (uint64_t)ambi_numel(&p->t[s]) * ambi_dtype_size(p->t[s].dtype);
+    uint64_t n = distinct_elements(&p->t[s]) * ambi_dtype_size(p->t[s].dtype);
     bytes += p->accumulates & AMBI_BIT(s) ? 2 * n : n;
   }
   return bytes;
