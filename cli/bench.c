@@ -86,7 +86,9 @@ static void print_head(const bench_job *j) {
            j->session.target->name, j->threads, plural(j->threads), j->limits.copy_gbps, j->limits.peak_gflops,
            j->limits.isa);
   printf("%s of at least 5 runs; %s\n\n", j->o->best ? "best" : "median",
-         j->o->warm ? "the same buffers every time" : "buffers rotate over 1 GiB");
+         j->o->warm  ? "the same buffers every time"
+         : j->o->gpu ? "buffers rotate over 4 times the cache, or 8192 runs"
+                     : "buffers rotate over 1 GiB");
   printf("%-14s %-8s %-5s %10s %8s %8s %9s  %s\n", "op", "pass", "dtype", "ms", "GB/s", "of copy", "GFLOP/s",
          "kernel | case");
 }

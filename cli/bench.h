@@ -9,7 +9,8 @@ enum {
   BENCH_FIXED_DTYPE = 2,
   BENCH_FORWARD_ONLY = 4,
   BENCH_BACKWARD_ONLY = 8,
-  BENCH_TOGETHER = 16
+  BENCH_TOGETHER = 16,
+  BENCH_CALLS = 32 /* time the calls alone: not as a graph, nor until the work is done */
 };
 
 typedef struct {
@@ -49,7 +50,8 @@ typedef struct {
 } bench_plan_times;
 void bench_first_plan(const char *device, const char *isa, bench_case *c, bench_plan_times *t);
 
-/* Microseconds of one ambi_run on a tensor that costs nothing, and of one ambi_plan_create. 0, or -1: ambi_error(). */
+/* Microseconds that one call of ambi_run takes on a tensor that costs nothing, and of one ambi_plan_create. 0, or -1:
+ * ambi_error(). */
 int bench_overhead(const target *t, const char *text, double *run_us, double *plan_us);
 
 #endif

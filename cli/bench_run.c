@@ -1,5 +1,6 @@
 /* bench_run.c -- time one case. Its buffers exist in several sets that together pass s->rotate bytes, and each run
- * takes the next set: with 1 GiB, nothing it reads or writes is still in a cache. */
+ * takes the next set: with 1 GiB, nothing it reads or writes is still in a cache. A graph takes fewer of them: see
+ * turns_of. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 #include "case.h"
 #include "values.h"
 
-enum { TILE = 65536, MIN_RUNS = 5, MAX_RUNS = 1000, MAX_SETS = 1 << 22 };
+enum { TILE = 65536, MIN_RUNS = 5, MAX_RUNS = 1000, MAX_SETS = 1 << 22, MAX_TURNS = 8192 };
 
 typedef struct {
   ambi_plan *plan;
@@ -173,6 +174,22 @@ static ambi_status start_runs(bench_session *s, layout *l, int batch) {
   return status;
 }
 
+static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+/* Runs in a graph, each on a set of its own: 64, or what 4 times the cache takes, up to MAX_TURNS. Where going through
+ * all sets is done in less than some milliseconds, it is done again. */
+static int turns_of(const bench_session *s, const bench_case *c, const layout *l, double seconds) {
+  ambi_device_info info;
+  const int many = (int)ceil(fmin(5e-3 / seconds, 500));
+  if (many > l->sets) return many;
+  uint64_t cold = s->rotate; /* where the cache is not known */
+  if (ambi_device_get_info(s->target->dev, &info) == AMBI_OK && info.cache_bytes)
+    cold = smaller(cold, 4 * info.cache_bytes);
+  const uint64_t touched = smaller(c->bytes, l->set_bytes); /* by a run: of a table perhaps a part */
+  const uint64_t turns = touched ? smaller(cold / touched + 1, MAX_TURNS) : 1;
+  return (int)smaller(turns > 64 ? turns : 64, (uint64_t)l->sets);
+}
+
 /* The same as a graph, where the device has them: what is timed then is the device alone, not the calls. */
 static ambi_graph *record_runs(bench_session *s, bench_case *c, layout *l, int batch) {
   ambi_graph *graph = NULL;
@@ -185,13 +202,14 @@ static ambi_graph *record_runs(bench_session *s, bench_case *c, layout *l, int b
   return graph;
 }
 
-/* Seconds of one run, averaged over `batch` of them; negative after a failure. */
+/* Seconds of one run, or of its call, averaged over `batch` of them; negative after a failure. */
 static double time_runs(bench_session *s, bench_case *c, layout *l, int batch, const ambi_graph *graph) {
   double begin = bench_now();
   ambi_status status = graph ? ambi_replay(graph, s->target->stream) : start_runs(s, l, batch);
+  const double called = bench_now();
   if (status == AMBI_OK) status = ambi_stream_wait(s->target->stream);
   if (status != AMBI_OK) return give_up(c, status, ambi_error()), -1;
-  return (bench_now() - begin) / batch;
+  return ((c->flags & BENCH_CALLS ? called : bench_now()) - begin) / batch;
 }
 
 static int by_value(const void *a, const void *b) {
@@ -210,9 +228,9 @@ static void measure(bench_session *s, bench_case *c, layout *l) {
   }
   if (warm >= 0) warm = time_runs(s, c, l, 1, NULL);
   if (warm < 0) return;
-  int batch = warm < least ? (int)ceil(least / fmax(warm, 1e-8)) : 1, many = (int)ceil(fmin(5e-3 / warm, 500));
-  int turns = many > l->sets ? many : l->sets < 64 ? l->sets : 64;
-  ambi_graph *graph = record_runs(s, c, l, turns);
+  int batch = warm < least ? (int)ceil(least / fmax(warm, 1e-8)) : 1;
+  const int turns = turns_of(s, c, l, warm);
+  ambi_graph *graph = c->flags & BENCH_CALLS ? NULL : record_runs(s, c, l, turns);
   if (c->status != AMBI_OK) return;
   if (graph) batch = turns;
   while (c->runs < MIN_RUNS || (spent < s->seconds && c->runs < MAX_RUNS)) {
@@ -255,7 +273,7 @@ void bench_close(bench_session *s) {
 int bench_overhead(const target *t, const char *text, double *run_us, double *plan_us) {
   enum { PLANS = 2000 };
   bench_session s = {.target = t, .seconds = 0.1}; /* always the same buffers */
-  bench_case c = {.text = text, .dtype = AMBI_F32};
+  bench_case c = {.text = text, .dtype = AMBI_F32, .flags = BENCH_CALLS};
   bench_run(&s, &c);
   bench_close(&s);
   if (c.status != AMBI_OK) return -1;
