@@ -39,8 +39,8 @@ static void compare_crews(group *g, const trial *t, ambi_pass pass) {
     int slot;
     int64_t i = find_difference(&first, &again, &slot);
     snprintf(way, sizeof way, "%s%s", ck->crews[c].name, again.replayed ? ", replayed" : "");
-    if (again.status != AMBI_OK)
-      group_fail(g, t->text, again.kernel, "[%s] %s", way, again.error);
+    if (again.status != AMBI_OK || again.damage[0])
+      group_fail(g, t->text, again.kernel, "[%s] %s", way, again.status != AMBI_OK ? again.error : again.damage);
     else if (i >= 0)
       group_fail(g, t->text, again.kernel, "[%s against %s] %s element %lld is %.17g, then %.17g", ck->crews[0].name,
                  way, slot_name(&t->op, slot, name, sizeof name), (long long)i, first.out[slot][i], again.out[slot][i]);

@@ -99,6 +99,20 @@ static verdict compare(const trial *t, const exec *e, int s, const expectation *
   return v;
 }
 
+/* Where one magnitude stands for all elements (scale.c): the error of the norm, as a part of what is allowed. What is
+ * repeated, or too little for signs to even out, has none. */
+static double compare_norms(const trial *t, const exec *e, int s, const expectation *x) {
+  enum { ENOUGH = 8 };
+  double off = 0, all = 0, allowed = t->growth * arithmetic_unit(e) + value_unit(e->t[s].dtype);
+  if (s < AMBI_MAX_PRIMALS || !(t->by_norm & AMBI_BIT(s - AMBI_MAX_PRIMALS)) || x->n < ENOUGH) return 0;
+  for (int64_t i = 0; i < x->n; i++) {
+    off += (e->out[s][i] - x->want[i]) * (e->out[s][i] - x->want[i]);
+    all += x->want[i] * x->want[i];
+  }
+  if (x->narrow) allowed += t->norm[s];
+  return isfinite(all) && all > 0 ? sqrt(off / all) / allowed : 0;
+}
+
 static void where(const ambi_tensor *t, int64_t i, char *out, size_t n) {
   int64_t index[AMBI_MAX_DIMS];
   for (int a = t->ndim - 1; a >= 0; a--) {
@@ -120,6 +134,7 @@ static int judge_slot(group *g, const trial *t, const exec *e, double *const *re
   if (!ref[s]) return group_fail(g, t->text, e->kernel, "[%s] wrote %s, which nobody asked for", label, name), 0;
   expectation x = expect(t, e, ref, s);
   verdict v = compare(t, e, s, &x);
+  const double norm = compare_norms(t, e, s, &x);
   free(x.want);
   free(x.terms);
   free(x.mag);
@@ -133,7 +148,11 @@ static int judge_slot(group *g, const trial *t, const exec *e, double *const *re
     return group_fail(g, t->text, e->kernel, "[%s] %s%s = %.9g, expected %.9g +- %.2g", label, name, index, v.got,
                       v.want, v.tol),
            0;
-  if (v.worst > *worst) *worst = v.worst;
+  if (!(norm <= 1))
+    return group_fail(g, t->text, e->kernel, "[%s] %s as a whole is off by %.2g times what is allowed", label, name,
+                      norm),
+           0;
+  *worst = fmax(*worst, fmax(v.worst, norm));
   return 1;
 }
 

@@ -7,7 +7,8 @@
 #include "check.h"
 #include "values.h"
 
-enum { SMALL = 1500, LARGE = 3000 }; /* elements: above SMALL nothing repeated, above LARGE only plain variants */
+/* Elements: above SMALL nothing repeated, above LARGE only plain variants, and each gradient on one target at most */
+enum { SMALL = 1500, LARGE = 3000 };
 
 exec prepare(const probe *p, layout how) {
   exec e = {.op = trial_op(p->t, p->pass), .skew = how == AS_GIVEN ? 0 : 3};
@@ -33,26 +34,51 @@ static void try_layouts(const probe *p) {
 }
 
 /* ---- which gradients ---- */
-static void try_wants(const probe *p) {
-  uint32_t all = p->t->differentiable;
-  char label[64], name[48];
-  for (int s = 0; s < p->t->info->slots && p->t->n <= LARGE; s++) {
+/* The same once more */
+static exec like(const exec *given) {
+  exec e = {.op = given->op, .skew = given->skew};
+  for (int s = 0; s < AMBI_SLOTS; s++) e.in[s] = given->in[s];
+  return e;
+}
+
+/* Large cases have kernels of their own on CUDA, which may know what is wanted. */
+static int try_each(const probe *p) {
+  const checker *ck = p->g->ck;
+  return p->t->n <= LARGE || (!ck->quick && !ck->dtype && p->dev == ck->targets);
+}
+
+/* Each gradient without the others; before: what is said of it first */
+static void try_alone(const probe *p, const exec *given, double *const *ref, const char *before) {
+  const uint32_t all = p->t->differentiable;
+  char label[128], name[48];
+  for (int s = 0; s < p->t->info->slots && (all & (all - 1)) && try_each(p); s++) {
     if (!(all & AMBI_BIT(s))) continue;
-    slot_name(&p->t->op, AMBI_GRAD(s), name, sizeof name);
-    if (all != AMBI_BIT(s)) {
-      exec alone = prepare(p, AS_GIVEN);
-      alone.op.want = AMBI_BIT(s);
-      snprintf(label, sizeof label, "%s alone", name);
-      finish(p, &alone, label);
-    }
-    exec added = prepare(p, AS_GIVEN);
-    added.op.accumulate = AMBI_BIT(s);
-    snprintf(label, sizeof label, "%s +=", name);
-    finish(p, &added, label);
+    exec alone = like(given);
+    alone.op.want = AMBI_BIT(s);
+    exec_run(p->dev, &alone);
+    snprintf(label, sizeof label, "%s%s alone", before, slot_name(&p->t->op, AMBI_GRAD(s), name, sizeof name));
+    judge(p->g, p->t, p->dev, &alone, ref, label);
+    exec_free(&alone);
   }
-  exec added = prepare(p, PADDED);
-  added.op.accumulate = all;
-  finish(p, &added, "padded, all +=");
+}
+
+static void try_added(const probe *p, uint32_t which, layout how, const char *label) {
+  exec added = prepare(p, how);
+  added.op.accumulate = which;
+  finish(p, &added, label);
+}
+
+static void try_wants(const probe *p) {
+  const exec given = prepare(p, AS_GIVEN);
+  char label[64], name[48];
+  try_alone(p, &given, p->t->ref, "");
+  for (int s = 0; s < p->t->info->slots && try_each(p); s++) {
+    if (!(p->t->differentiable & AMBI_BIT(s))) continue;
+    snprintf(label, sizeof label, "%s +=", slot_name(&p->t->op, AMBI_GRAD(s), name, sizeof name));
+    try_added(p, AMBI_BIT(s), AS_GIVEN, label);
+  }
+  try_added(p, p->t->differentiable, PADDED, "padded, all +=");
+  if (p->t->n <= LARGE) try_added(p, p->t->differentiable, ASSORTED, "assorted, all +=");
 }
 
 /* ---- memory that is shared ---- */
@@ -83,8 +109,7 @@ static void try_over_saved(const probe *p, const exec *given, uint32_t saved, do
   char label[128], a[48], b[48];
   for (const int8_t(*pair)[2] = p->t->info->in_place; pair && (*pair)[0] >= 0; pair++) {
     int out = (*pair)[0], in = (*pair)[1];
-    exec e = {.op = given->op};
-    for (int s = 0; s < AMBI_SLOTS; s++) e.in[s] = given->in[s];
+    exec e = like(given);
     if (in >= AMBI_MAX_PRIMALS || !(saved & AMBI_BIT(in)) || !can_share(p, &e, out, in)) continue;
     e.share[out] = (int8_t)(in + 1);
     exec_run(p->dev, &e);
@@ -118,6 +143,7 @@ void try_saved(const probe *p, uint32_t saved, const char *label) {
     judge(p->g, p->t, p->dev, &e, r.out, label);
     exec_free(&e);
     try_over_saved(p, &e, saved, r.out);
+    if (p->t->n <= LARGE) try_alone(p, &e, r.out, "from what is saved, ");
   }
   exec_free(&f);
   exec_free(&r);
@@ -256,6 +282,33 @@ static void probe_all(const probe *p, int thorough) {
   try_each_saved(p);
 }
 
+/* Backward above reads what the device has saved, right or wrong: here is the case again, with all that forward can
+ * save among its outputs. */
+static void check_saved(group *g, const char *text, const mix *m, const trial *t) {
+  checker *ck = g->ck;
+  trial more;
+  char longer[1024], err[400];
+  size_t used = (size_t)snprintf(longer, sizeof longer, "%s", text), said = used;
+  for (int s = 0; s < t->info->slots; s++) {
+    ambi_op op = trial_op(t, AMBI_FORWARD);
+    op.want = AMBI_BIT(s);
+    if (!(t->info->slot[s].flags & AMBI_SLOT_SAVED) || op.t[s].dtype || ambi_check(ck->ref.dev, &op)) continue;
+    if (used < sizeof longer)
+      used += (size_t)snprintf(longer + used, sizeof longer - used, " %s", t->info->slot[s].name);
+  }
+  if (used == said || used >= sizeof longer) return;
+  if (trial_make(&ck->ref, longer, m, (uint64_t)ck->seed, -1, 0, &more, err, sizeof err) == AMBI_OK) {
+    for (int i = 0; i < ck->target_count; i++) {
+      const probe p = {g, &ck->targets[i], &more, AMBI_FORWARD};
+      exec e = prepare(&p, AS_GIVEN);
+      finish(&p, &e, "what forward saves");
+    }
+  } else {
+    group_fail(g, longer, "", "what forward saves: %s", err);
+  }
+  trial_free(&more);
+}
+
 static void check_repeated(group *g, const char *text, const mix *m, int slot, int axis) {
   trial t;
   char err[400], label[96], name[48];
@@ -292,7 +345,7 @@ void check_kernels(group *g, const char *text, const mix *m, int thorough) {
     for (int i = 0; i < ck->target_count; i++)
       for (int pass = 0; pass <= (t.differentiable != 0); pass++)
         probe_all(&(probe){&g[pass], &ck->targets[i], &t, (ambi_pass)pass}, thorough && t.n <= SMALL);
-    if (thorough && t.n <= SMALL) check_all_repeated(g, text, m, &t);
+    if (thorough && t.n <= SMALL) check_all_repeated(g, text, m, &t), check_saved(&g[0], text, m, &t);
   } else if (s == AMBI_UNSUPPORTED) {
     group_skip(g, err);
   } else {

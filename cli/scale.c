@@ -149,7 +149,11 @@ typedef struct {
  * of both signs; the second is |u| / d times what du is summed from, for each u, and the first is the difference, so
  * together at most |ddelta| + 2 |u| du width / d; softplus multiplies that by its slope, which is below d. Each step
  * multiplies the state by exp(dA) and adds: 4 roundings. After L of them a term carries at most 4 L; as they are
- * independent, 24 sqrt(L) bounds them with a probability beyond doubt (Higham and Mary 2019, lambda = 6). */
+ * independent, 24 sqrt(L) bounds them with a probability beyond doubt (Higham and Mary 2019, lambda = 6).
+ *
+ * One number for all elements would let a small one be anything. But terms of both signs add up to about the root of
+ * the sum of their squares, and so do their errors: in the norm over all elements a gradient errs by no more of itself
+ * than a term does of a term (by_norm). */
 static void recurrence_magnitudes(const target *ref, trial *t, recurrence r) {
   uint32_t keep = AMBI_BIT(r.delta) | AMBI_BIT(r.a) | AMBI_BIT(r.delta_bias);
   absolute_magnitudes(ref, t, keep | AMBI_BIT(r.seq_idx));
@@ -161,6 +165,7 @@ static void recurrence_magnitudes(const target *ref, trial *t, recurrence r) {
   double d = INFINITY, u = largest(t->in[r.u], numel(t, r.u));
   for (int64_t i = 0; i < numel(t, r.delta); i++) d = fmin(d, t->in[r.delta][i] - 0.15);
   if (case_attr(&t->op, "softplus") != 0) d = 1;
+  t->by_norm = (AMBI_BIT(r.a) | AMBI_BIT(r.delta) | AMBI_BIT(r.delta_bias)) & t->differentiable;
   double ddelta = largest(t->mag[AMBI_GRAD(r.delta)], numel(t, r.delta)) +
                   2 * (double)r.width * u * largest(t->mag[AMBI_GRAD(r.u)], numel(t, r.u)) / d;
   spread(t, AMBI_GRAD(r.delta), ddelta);
@@ -185,6 +190,7 @@ static void ssd_narrow(trial *t) {
     double factors = 3;
     for (int i = 0; i < 3; i++)
       if (s == AMBI_GRAD(through_e[i])) factors = 6;
+    t->norm[s] = factors * value_unit(AMBI_BF16);
     t->narrow[s] = values_new(numel(t, s));
     for (int64_t i = 0; i < numel(t, s); i++) t->narrow[s][i] = factors * value_unit(AMBI_BF16) * t->mag[s][i];
   }

@@ -26,10 +26,12 @@ typedef struct {
   double *mag[AMBI_SLOTS]; /* sum of |terms| of each, see scale.c                                      */
   double *
       narrow[AMBI_SLOTS]; /* error of kernels that round factors of their sums to 16 bits, or NULL: scale_attention.c */
-  double steps;           /* extra roundings per term, where a term passes through a recurrence       */
-  double growth, own;     /* roundings per term; what the reference itself errs by: see scale.c       */
-  int approximate;        /* a function whose result may be off by one ulp of f16 or bf16 (unary, gated)*/
-  int flips;              /* an output slot whose formula rounds inside (rmsnorm's cast), or -1       */
+  double norm[AMBI_SLOTS]; /* the same of the norm over all elements, over that norm; by_norm: judged by that too   */
+  uint32_t by_norm;
+  double steps;       /* extra roundings per term, where a term passes through a recurrence       */
+  double growth, own; /* roundings per term; what the reference itself errs by: see scale.c       */
+  int approximate;    /* a function whose result may be off by one ulp of f16 or bf16 (unary, gated)*/
+  int flips;          /* an output slot whose formula rounds inside (rmsnorm's cast), or -1       */
 } trial;
 
 enum { ALL_AXES = AMBI_MAX_DIMS };
