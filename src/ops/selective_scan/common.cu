@@ -57,12 +57,9 @@ inline real decay(const args &a, real given) { return A_LOG ? -m_exp(given) : gi
 inline real phi(real x) { return x == K(0.0) ? K(1.0) : m_expm1(x) / x; }
 
 /* phi'(x) = (e^x - phi)/x; for |x| < 1, where that cancels, its series: sum of (k+1)/(k+2)! x^k, by ratios of terms */
-inline real slope_series(real x) {
+inline real phi_slope(real x, real ex, real phi_x) {
   enum { TERMS = COMPUTE_F64 ? 19 : 11 };
   real series = K(1.0);
   for (int k = TERMS - 1; k > 0; k--) series = K(1.0) + x * K((k + 1) / (double)(k * (k + 2))) * series;
-  return K(0.5) * series;
-}
-inline real phi_slope(real x, real ex, real phi_x) {
-  return v_abs(x) < K(1.0) ? slope_series(x) : (ex - phi_x) / x;
+  return v_abs(x) < K(1.0) ? K(0.5) * series : (ex - phi_x) / x;
 }

@@ -57,13 +57,18 @@ inline float sigmoid_of_softplus(float d) {
 inline float fast_sigmoid(float z) { return fast_rcp(1.0f + fast_pow2(-z * LOG2_E)); }
 inline float fast_silu(float z) { return v_max(z, -1e30f) * fast_sigmoid(z); }
 
-/* f = phi(x) and phi'(x) of common.cu, given e^x = f + x phi'; for |x| < 1 the series comes first, else f does */
+/* Zero-order hold: f = phi(x) and phi'(x) of common.cu, given e^x = f + x phi'. For |x| < 1, where f cancels, phi' comes
+ * first, right to 2^-24. */
 struct hold {
   float f, slope;
 };
 inline hold fast_hold(float x, float ex) {
-  const float series = slope_series(x), over = fast_rcp(x), far = (ex - 1.0f) * over;
-  return v_abs(x) < 1.0f ? hold{ex - x * series, series} : hold{far, (ex - far) * over};
+  const float q = K(0.0069414773582971483) +
+                  x * (K(0.0011913792084583786) + x * (K(0.00017851073550464328) + x * K(2.1846567905381133e-5)));
+  const float near = K(0.49999998398985731) +
+                     x * (K(0.33333340410440179) + x * (K(0.12500056277907564) + x * (K(0.033332797343126059) + x * q)));
+  const float over = fast_rcp(x), far = (ex - 1.0f) * over;
+  return v_abs(x) < 1.0f ? hold{ex - x * near, near} : hold{far, (ex - far) * over};
 }
 
 /* ---- the channels of a block, and the thread's own ---- */
@@ -147,7 +152,7 @@ inline constants get_constants(const args &a, const block_at &b) {
     for (int j = 0; j < 4; j++) {
       if (state_at(a, A, b, 0, q, j, &at)) v.a[q][j] = decay(a, v.a[q][j]);
       v.a2[q][j] = m_clamp(v.a[q][j] * LOG2_E, -1e30f, 1e30f); /* 0 A is 0 in steps that pad a tile */
-      v.a[q][j] = m_clamp(v.a[q][j], -1e30f, 1e30f);
+      if (ZOH) v.a[q][j] = m_clamp(v.a[q][j], -1e30f, 1e30f);
       v.b[q][j] = v.c[q][j] = 0;
     }
   if (CONSTANT_B) get_states(a, B, b, 0, v.b);
