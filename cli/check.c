@@ -70,10 +70,6 @@ static void close_targets(checker *ck) {
 }
 
 /* ---- one op ---- */
-/* Cases large enough to be split between threads are there for that, and run in two dtypes. On CUDA large cases have
- * texts of their own, in each dtype. */
-enum { LARGE = 8000 };
-
 /* Every gradient must have been seen to be non-zero somewhere: one that is dropped and never needed would agree. */
 static void check_coverage(group *g, const ambi_op_info *info, uint32_t proven) {
   for (int s = 0; s < info->slots; s++) {
@@ -112,12 +108,10 @@ static int has_kernels(checker *ck, const ambi_op_info *info, const case_list *l
 
 static void check_mix(checker *ck, const ambi_op_info *info, const case_list *l, int m) {
   const int many = m == F32_MIX || m == BF16_MIX || ck->exhaustive;
-  const int large = many || ck->text || !strncmp(ck->device, "cuda", 4);
   group g[2] = {group_begin(ck, info->name, mixes[m].name, "forward"),
                 group_begin(ck, info->name, mixes[m].name, "backward")};
   for (int i = 0; i < l->count; i++)
-    if (is_mine(ck, i + m) && (large || !case_has_over(l->text[i], LARGE)))
-      check_kernels(g, l->text[i], &mixes[m], many);
+    if (is_mine(ck, i + m)) check_kernels(g, l->text[i], &mixes[m], many);
   /* attention by tensor cores: other kernels */
   const int odd = m == F32_MIX || (m == BF16_MIX && (ck->text || !strcmp(info->name, "attention")));
   for (int i = 0; i < l->count && odd; i++)

@@ -89,6 +89,7 @@ typedef struct {
   const target *dev;
   const trial *t;
   ambi_pass pass;
+  int each; /* each gradient by itself, too: large cases have kernels of their own, which may know what is wanted */
 } probe;
 
 /* The trial's op and values, laid out like that; then, after any change to it, run and judged. */

@@ -106,11 +106,13 @@ static double compare_norms(const trial *t, const exec *e, int s, const expectat
   double off = 0, all = 0, allowed = t->growth * arithmetic_unit(e) + value_unit(e->t[s].dtype);
   if (s < AMBI_MAX_PRIMALS || !(t->by_norm & AMBI_BIT(s - AMBI_MAX_PRIMALS)) || x->n < ENOUGH) return 0;
   for (int64_t i = 0; i < x->n; i++) {
+    if (isinf(e->out[s][i])) continue; /* beyond the storage dtype's range: compare */
     off += (e->out[s][i] - x->want[i]) * (e->out[s][i] - x->want[i]);
     all += x->want[i] * x->want[i];
   }
   if (x->narrow) allowed += t->norm[s];
-  return isfinite(all) && all > 0 ? sqrt(off / all) / allowed : 0;
+  allowed = allowed * sqrt(all) + value_tiny(e->t[s].dtype) * sqrt((double)x->n);
+  return isfinite(all) && all > 0 ? sqrt(off) / allowed : 0;
 }
 
 static void where(const ambi_tensor *t, int64_t i, char *out, size_t n) {

@@ -23,7 +23,7 @@ static void try_targets(group *g, const trial *t, int slot, const char *label) {
   checker *ck = g->ck;
   for (int i = 0; i < ck->target_count; i++)
     for (int pass = slot >= AMBI_MAX_PRIMALS; pass <= (t->differentiable != 0); pass++) {
-      probe p = {&g[pass], &ck->targets[i], t, (ambi_pass)pass};
+      probe p = {&g[pass], &ck->targets[i], t, (ambi_pass)pass, 0};
       exec e = prepare(&p, AS_GIVEN);
       finish(&p, &e, label);
       if (pass && t->op.kind == AMBI_ATTENTION) /* which has other kernels then */
@@ -98,7 +98,7 @@ void check_long_sums(group *g, const char *text, const mix *m) {
   if (s != AMBI_OK) group_fail(g, text, "", "%s: %s", ambi_status_name(s), err);
   for (int i = 0; s == AMBI_OK && i < ck->target_count; i++)
     for (int pass = 0; pass <= (t.differentiable != 0); pass++) {
-      probe p = {g, &ck->targets[i], &t, (ambi_pass)pass};
+      probe p = {g, &ck->targets[i], &t, (ambi_pass)pass, 0};
       exec e = prepare(&p, AS_GIVEN);
       finish(&p, &e, "constant values");
     }
@@ -135,7 +135,7 @@ static void past_cache(group *g, const char *text, const mix *m) {
   if (s != AMBI_OK) group_fail(g, text, "", "%s: %s", ambi_status_name(s), err);
   for (int i = 0; s == AMBI_OK && i < (all ? ck->target_count : 1); i++)
     for (int pass = 0; pass <= (t.differentiable != 0); pass++) {
-      probe p = {g, &ck->targets[i], &t, (ambi_pass)pass};
+      probe p = {g, &ck->targets[i], &t, (ambi_pass)pass, 0};
       exec e = prepare(&p, PADDED); /* rows begin at every alignment */
       finish(&p, &e, "padded, larger than the cache");
     }

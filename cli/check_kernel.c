@@ -41,17 +41,11 @@ static exec like(const exec *given) {
   return e;
 }
 
-/* Large cases have kernels of their own on CUDA, which may know what is wanted. */
-static int try_each(const probe *p) {
-  const checker *ck = p->g->ck;
-  return p->t->n <= LARGE || (!ck->quick && !ck->dtype && p->dev == ck->targets);
-}
-
 /* Each gradient without the others; before: what is said of it first */
 static void try_alone(const probe *p, const exec *given, double *const *ref, const char *before) {
   const uint32_t all = p->t->differentiable;
   char label[128], name[48];
-  for (int s = 0; s < p->t->info->slots && (all & (all - 1)) && try_each(p); s++) {
+  for (int s = 0; s < p->t->info->slots && (all & (all - 1)) && p->each; s++) {
     if (!(all & AMBI_BIT(s))) continue;
     exec alone = like(given);
     alone.op.want = AMBI_BIT(s);
@@ -72,7 +66,7 @@ static void try_wants(const probe *p) {
   const exec given = prepare(p, AS_GIVEN);
   char label[64], name[48];
   try_alone(p, &given, p->t->ref, "");
-  for (int s = 0; s < p->t->info->slots && try_each(p); s++) {
+  for (int s = 0; s < p->t->info->slots && p->each; s++) {
     if (!(p->t->differentiable & AMBI_BIT(s))) continue;
     snprintf(label, sizeof label, "%s +=", slot_name(&p->t->op, AMBI_GRAD(s), name, sizeof name));
     try_added(p, AMBI_BIT(s), AS_GIVEN, label);
@@ -299,7 +293,7 @@ static void check_saved(group *g, const char *text, const mix *m, const trial *t
   if (used == said || used >= sizeof longer) return;
   if (trial_make(&ck->ref, longer, m, (uint64_t)ck->seed, -1, 0, &more, err, sizeof err) == AMBI_OK) {
     for (int i = 0; i < ck->target_count; i++) {
-      const probe p = {g, &ck->targets[i], &more, AMBI_FORWARD};
+      const probe p = {g, &ck->targets[i], &more, AMBI_FORWARD, 0};
       exec e = prepare(&p, AS_GIVEN);
       finish(&p, &e, "what forward saves");
     }
@@ -318,7 +312,7 @@ static void check_repeated(group *g, const char *text, const mix *m, int slot, i
              axis == ALL_AXES ? "all axes of" : "axis", axis == ALL_AXES ? t.op.t[slot % AMBI_MAX_PRIMALS].ndim : axis);
     for (int i = 0; i < ck->target_count; i++)
       for (int pass = slot >= AMBI_MAX_PRIMALS; pass <= (t.differentiable != 0); pass++)
-        try_repeated(&(probe){&g[pass], &ck->targets[i], &t, (ambi_pass)pass}, slot, label);
+        try_repeated(&(probe){&g[pass], &ck->targets[i], &t, (ambi_pass)pass, 0}, slot, label);
   } else {
     group_fail(g, text, "", "slot %d repeated along axis %d: %s", slot, axis, err);
   }
@@ -340,11 +334,13 @@ void check_kernels(group *g, const char *text, const mix *m, int thorough) {
   trial t;
   char err[400];
   checker *ck = g->ck;
+  const int slow = ck->quick || ck->dtype || !thorough;
   ambi_status s = trial_make(&ck->ref, text, m, (uint64_t)ck->seed, -1, 0, &t, err, sizeof err);
   if (s == AMBI_OK) {
     for (int i = 0; i < ck->target_count; i++)
       for (int pass = 0; pass <= (t.differentiable != 0); pass++)
-        probe_all(&(probe){&g[pass], &ck->targets[i], &t, (ambi_pass)pass}, thorough && t.n <= SMALL);
+        probe_all(&(probe){&g[pass], &ck->targets[i], &t, (ambi_pass)pass, t.n <= LARGE || (i == 0 && !slow)},
+                  thorough && t.n <= SMALL);
     if (thorough && t.n <= SMALL) check_all_repeated(g, text, m, &t), check_saved(&g[0], text, m, &t);
   } else if (s == AMBI_UNSUPPORTED) {
     group_skip(g, err);
