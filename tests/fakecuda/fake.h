@@ -19,7 +19,8 @@
  *   FAKECUDA_MULTIPROCESSORS=N  132 unless given; with few, blocks that take more than one piece of work do so early
  *   FAKECUDA_LATE=1         a kernel's failure is not told by its launch but by the next call, as on a real device
  *   FAKECUDA_RACES=1        a kernel whose threads race for shared memory fails, with the lines that do (races.c)
- *   FAKECUDA_ORDER=reverse  blocks and threads run last to first, each warp as far as it can: results that change
+ *   FAKECUDA_ORDER=reverse  blocks and threads run last to first, each warp as far as it can; replays of graphs do so
+ *                           unless this is said, as `ambi check` wants the same bits of them: results that change
  *                           betray a race
  * Exported for tests: long fakecuda_live(const char *kind), how many of "memory", "stream", "event", "module",
  * "graph", "exec" or, with NULL, of all are not yet freed; and fakecuda_provoked (rules.h). */
@@ -130,6 +131,7 @@ typedef struct {
   size_t bytes;
 } shared_memory;
 /* One launch: `call(args)` by every thread of every block. Returns OK or the failure. */
+void machine_replays(bool yes); /* in the other order than FAKECUDA_ORDER says: see there */
 result machine_run(void (*call)(const void *args), const void *args, const launch_shape *shape, shared_memory fixed,
                    bool watched);
 

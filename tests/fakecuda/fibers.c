@@ -56,7 +56,9 @@ static void wake(fiber *f) {
 }
 
 /* The other order: last to first, and a warp that can go on does so before others have their turn. */
-static bool reverse;
+static bool reverse, replaying;
+void machine_replays(bool yes) { replaying = yes; }
+
 static void wake_first(fiber *f) {
   f->state = READY;
   head = (head + MAX_THREADS - 1) % MAX_THREADS, queued++;
@@ -315,7 +317,7 @@ static void on_fault(int number, siginfo_t *info, void *context) {
 static result grid_run(const launch_shape *s, shared_memory fixed, bool watched) {
   const uint64_t blocks = (uint64_t)s->grid.x * s->grid.y * s->grid.z;
   const char *order = getenv("FAKECUDA_ORDER");
-  reverse = order && strcmp(order, "reverse") == 0;
+  reverse = (order && strcmp(order, "reverse") == 0) != replaying;
   for (uint64_t i = 0; i < blocks && !failed; i++) {
     const uint64_t b = reverse ? blocks - 1 - i : i, row = b / s->grid.x;
     machine.block = (emu_dim){(unsigned)(b % s->grid.x), (unsigned)(row % s->grid.y), (unsigned)(row / s->grid.y)};

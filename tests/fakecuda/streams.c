@@ -348,11 +348,11 @@ EXPORT result cuGraphLaunch(void *handle, void *stream_handle) {
   ENTER(CONTEXT);
   const graph *x = object_of(EXEC, handle);
   if (!x || !stream_of(stream_handle)) return INVALID_HANDLE;
-  for (size_t i = 0; i < x->count; i++) {
-    const result failed = work_submit(stream_handle, &x->list[i]);
-    if (failed) return failed;
-  }
-  return OK;
+  result failed = OK;
+  machine_replays(true);
+  for (size_t i = 0; i < x->count && !failed; i++) failed = work_submit(stream_handle, &x->list[i]);
+  machine_replays(false);
+  return failed;
 }
 #endif
 
