@@ -99,12 +99,20 @@ static verdict compare(const trial *t, const exec *e, int s, const expectation *
   return v;
 }
 
-/* Where one magnitude stands for all elements (scale.c): the error of the norm, as a part of what is allowed. What is
- * repeated, or too little for signs to even out, has none. */
+static int reads_repeated(const exec *e) {
+  for (int s = 0; s < AMBI_SLOTS; s++)
+    for (int a = 0; (e->reads & AMBI_BIT(s)) && a < e->t[s].ndim; a++)
+      if (e->t[s].stride[a] == 0 && e->t[s].shape[a] > 1) return 1;
+  return 0;
+}
+
+/* Where one magnitude stands for all elements (scale.c): the error of the norm, as a part of what is allowed. Terms of
+ * repeated inputs, or too few, may cancel in all elements: they have none. */
 static double compare_norms(const trial *t, const exec *e, int s, const expectation *x) {
   enum { ENOUGH = 8 };
   double off = 0, all = 0, allowed = t->growth * arithmetic_unit(e) + value_unit(e->t[s].dtype);
-  if (s < AMBI_MAX_PRIMALS || !(t->by_norm & AMBI_BIT(s - AMBI_MAX_PRIMALS)) || x->n < ENOUGH) return 0;
+  if (s < AMBI_MAX_PRIMALS || !(t->by_norm & AMBI_BIT(s - AMBI_MAX_PRIMALS))) return 0;
+  if (x->n < ENOUGH || reads_repeated(e)) return 0;
   for (int64_t i = 0; i < x->n; i++) {
     if (isinf(e->out[s][i])) continue; /* beyond the storage dtype's range: compare */
     off += (e->out[s][i] - x->want[i]) * (e->out[s][i] - x->want[i]);

@@ -202,6 +202,7 @@ ambi_status trial_make(const target *ref, const char *text, const mix *m, uint64
   fill(t, seed_of(text, seed));
   s = trial_solve(ref, t, err, n);
   if (s == AMBI_OK) trial_magnitudes(ref, t);
+  if (seed == CONSTANT) t->by_norm = 0; /* terms of one sign, which cancel in all elements or in none */
   return s;
 }
 
