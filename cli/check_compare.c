@@ -67,10 +67,9 @@ static double excess(double got, double want, double tol, double max) {
 static double arithmetic_unit(const exec *e) {
   const ambi_op_info *info = ambi_op_get_info(e->op.kind);
   for (int s = 0; s < AMBI_SLOTS; s++) {
+    if (!((e->reads | e->writes) & AMBI_BIT(s)) || e->t[s].dtype != AMBI_F64) continue;
     const char *shape = info->slot[s % AMBI_MAX_PRIMALS].shape;
-    if (((e->reads | e->writes) & AMBI_BIT(s)) && e->t[s].dtype == AMBI_F64 && strcmp(shape, "()") &&
-        strcmp(shape, "() or (P)"))
-      return ldexp(1, -53);
+    if (strcmp(shape, "()") && strcmp(shape, "() or (P)")) return ldexp(1, -53);
   }
   return ldexp(1, -24);
 }
