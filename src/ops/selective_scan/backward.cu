@@ -10,14 +10,17 @@
  *
  * Sums over the states of a channel (p, du, ddelta) are scattered over its lanes, and the lane with the sum finishes
  * the step. Sums over channels (dB, dC): over the warp by sum_channels, over warps in shared memory, over blocks by
- * scan_sums. Sums over time (dA, dD, ddelta_bias): in the thread; over parts and batches by scan_sums too.         */
+ * scan_sums. Sums over time (dA, dD, ddelta_bias, dB and dC of constant B and C): in the thread; over parts and batches
+ * by scan_sums too.                                                                                               */
 
 /* ---- sums over time ---- */
 struct time_sums {
-  float da[OWN][4], dskip[LEFT], dbias[LEFT];
+  float of_state[STATE_SUMS][OWN][4]; /* dA, TIME_DB, TIME_DC */
+  float dskip[LEFT], dbias[LEFT];
 };
 inline float &sum_of(time_sums &x, int i) {
-  return i < OWN * 4 ? x.da[i / 4][i % 4] : i < OWN * 4 + LEFT ? x.dskip[i - OWN * 4] : x.dbias[i - OWN * 4 - LEFT];
+  const int k = i - STATE_SUMS * OWN * 4;
+  return k < 0 ? x.of_state[i / (OWN * 4)][i / 4 % OWN][i % 4] : k < LEFT ? x.dskip[k] : x.dbias[k - LEFT];
 }
 
 /* .. of some tiles, to those of all */
@@ -32,14 +35,21 @@ inline void add_sums(tile &m, time_sums &sum) {
 }
 
 /* Sums over the block's part of time: (parts, batches, channels, N), (parts, batches, channels) */
-inline void store_sums(const args &a, const block_at &b, i64 part, const tile &m) {
-  const i64 first = (part * BATCHES + b.batch) * CHANNELS + b.first;
-  for (int i = 0; i < OWN * 4 && HAS(DA); i++) {
+inline void store_state_sums(const block_at &b, i64 first, int which, float *to, const tile &m) {
+  for (int i = 0; i < OWN * 4; i++) {
     const int n = 4 * b.k + (i % 4 ^ b.twist), row = ROW_OF(b, i / 4);
-    if (n < STATES && row < b.count) ((float *)SUM_A)[(first + row) * STATES + n] = m.over_time[0][i][threadIdx.x];
+    if (n < STATES && row < b.count)
+      to[(first + row) * STATES + n] = m.over_time[0][which * OWN * 4 + i][threadIdx.x];
   }
+}
+inline void store_sums(const args &a, const block_at &b, i64 part, const tile &m) {
+  enum { FIRST_D = STATE_SUMS * OWN * 4, FIRST_BIAS = FIRST_D + LEFT };
+  const i64 first = (part * BATCHES + b.batch) * CHANNELS + b.first;
+  if (HAS(DA)) store_state_sums(b, first, 0, (float *)SUM_A, m);
+  if (TIME_DB) store_state_sums(b, first, 1, (float *)PART_B, m);
+  if (TIME_DC) store_state_sums(b, first, 1 + TIME_DB, (float *)PART_C, m);
   for (int l = 0; l < LEFT; l++) {
-    float d = m.over_time[0][OWN * 4 + l][threadIdx.x], bias = m.over_time[0][OWN * 4 + LEFT + l][threadIdx.x];
+    float d = m.over_time[0][FIRST_D + l][threadIdx.x], bias = m.over_time[0][FIRST_BIAS + l][threadIdx.x];
     for (int bit = WIDE; bit < WIDE * TOGETHER_STEPS; bit *= 2) { /* the lanes that have a channel's other steps */
       d += __shfl_xor_sync(ALL_LANES, d, IN_WARP(bit));
       bias += __shfl_xor_sync(ALL_LANES, bias, IN_WARP(bit));
@@ -60,7 +70,7 @@ struct history {
 inline void run_step(const places &at, const constants &v, const tile &m, int i, bool reset, float (&h)[OWN][4],
                      float (&abar)[OWN][4]) {
   float bt[4];
-  take(bt, COEFFICIENT_AT(m.b, at, i));
+  take(bt, COEFFICIENT_AT(m.k[0], at, i));
   for (int q = 0; q < OWN; q++) {
     const float2 s = *(const float2 *)&IN_ROW(m, at, q, i);
     const float du = s.x * s.y;
@@ -144,8 +154,8 @@ struct step_back {
   float4 in[OWN];
 };
 inline void read_step(const places &at, const tile &m, int i, step_back &to) {
-  take(to.b, COEFFICIENT_AT(m.b, at, i));
-  take(to.c, COEFFICIENT_AT(m.c, at, i));
+  take(to.b, COEFFICIENT_AT(m.k[0], at, i));
+  take(to.c, COEFFICIENT_AT(m.k[C_AT], at, i));
   for (int q = 0; q < OWN; q++) to.in[q] = IN_ROW(m, at, q, i);
 }
 
@@ -161,20 +171,21 @@ inline void back_channel(const args &a, const step_back &now, const constants &v
   const float d = now.in[q].x, du = now.in[q].x * now.in[q].y, dp = now.in[q].z;
   float p = 0, s = 0, dd = 0;
   for (int j = 0; j < 4; j++) {
-    const float g = dh[j] + now.c[j] * dp;
+    const float bt = CONSTANT_B ? v.b[q][j] : now.b[j], ct = CONSTANT_C ? v.c[q][j] : now.c[j];
+    const float g = dh[j] + ct * dp;
     const hold by = ZOH ? fast_hold(d * v.a[q][j], abar[j]) : hold{1.0f, 0.0f};
     const float gf = ZOH ? g * by.f : g;
-    group.dc[j] += dp * h[j];
-    group.db[j] += gf * du;
-    if (HAS(DZ)) p += now.c[j] * h[j];
-    s += gf * now.b[j];
+    (TIME_DC ? sum.of_state[TIME_DC + TIME_DB][q][j] : group.dc[j]) += dp * h[j];
+    (TIME_DB ? sum.of_state[TIME_DB][q][j] : group.db[j]) += gf * du;
+    if (HAS(DZ)) p += ct * h[j];
+    s += gf * bt;
     dh[j] = g * abar[j];
     const float gh = dh[j] * (reset ? 0.0f : before[j]);
     dd += gh * v.a2[q][j];
-    sum.da[q][j] += gh * d;
+    sum.of_state[0][q][j] += gh * d;
     if (ZOH) { /* bbar = d f B: its slope is abar B over d, d^2 phi' B over A */
-      dd += dh[j] * now.b[j] * now.in[q].y * LOG2_E;
-      sum.da[q][j] += g * now.b[j] * du * d * by.slope;
+      dd += dh[j] * bt * now.in[q].y * LOG2_E;
+      sum.of_state[0][q][j] += g * bt * du * d * by.slope;
     }
     if (reset) dh[j] = 0; /* what was before does not matter */
   }
@@ -200,7 +211,7 @@ inline void run_back(const args &a, const block_at &b, const places &at, const c
     for (int q = 0; q < OWN; q++)
       back_channel(a, now, v, q, RESET(m, chunk, i), i > 0 ? x.h[i > 0 ? i - 1 : 0][q] : first[q], x.h[i][q],
                    x.abar[i][q], dh[q], group, of, q * TOGETHER_STEPS + i % TOGETHER_STEPS, sum);
-    if (HAS(DB) || HAS(DC)) sum_channels(group.db, group.dc, SUM_AT(m, at, i));
+    if (GROUP_DB || GROUP_DC) sum_channels(group.db, group.dc, SUM_AT(m, at, i));
     if (i % TOGETHER_STEPS == 0) finish_steps(a, b, at, m, i, TOGETHER_STEPS, mine, of, sum);
   }
 }
@@ -226,7 +237,7 @@ inline void run_back_rest(const args &a, const block_at &b, const places &at, co
     for (int q = 0; q < OWN; q++)
       back_channel(a, now, v, q, RESET(m, chunk, i), before[q], h[q], abar[q], dh[q], group, of, q * TOGETHER_STEPS,
                    sum);
-    if (HAS(DB) || HAS(DC)) sum_channels(group.db, group.dc, SUM_AT(m, at, i));
+    if (GROUP_DB || GROUP_DC) sum_channels(group.db, group.dc, SUM_AT(m, at, i));
     finish_steps(a, b, at, m, i, 1, mine, of, sum);
     __syncwarp(); /* read_mine reads what is written there, too, if in vain */
   }

@@ -8,11 +8,11 @@ inline void run_ahead(const args &a, const places &at, const constants &v, const
                       float (&h)[OWN][4]) {
 #pragma unroll
   for (int i = 0; i < CHUNK; i++) {
-    float coefficient[4];
-    take(coefficient, COEFFICIENT_AT(m.b, at, i));
+    float bt[4];
+    take(bt, COEFFICIENT_AT(m.k[0], at, i));
     for (int q = 0; q < OWN; q++) {
       const float2 x = *(const float2 *)&IN_ROW(m, at, q, i);
-      step_ahead(h[q], v, q, x.x, x.x * x.y, coefficient, RESET(m, chunk, i));
+      step_ahead(h[q], v, q, x.x, x.x * x.y, bt, RESET(m, chunk, i));
     }
   }
 }

@@ -140,14 +140,22 @@ static int64_t lanes_for(const scan_recipe *r) {
   return lanes;
 }
 static int64_t skew(int64_t lanes) { return lanes == 4 ? 8 : 4; }
+/* dB or dC of one that is constant: over time, not over channels */
+static bool sums_over_time(const problem *p, int s) {
+  return writes_slot(p, GRAD(s)) && (s == B ? scan(p)->constant_b : scan(p)->constant_c);
+}
 /* GAP: of places between chunks, 4 where there is room; 0 costs bank conflicts */
-static int64_t shared_back(int64_t lanes, int64_t gap) {
+static int64_t shared_back(const problem *p, int64_t lanes, int64_t gap) {
+  const scan_recipe *r = scan(p);
   const int64_t rows = ROWS * OWN_BACK, threads = 32 * lanes, pad = 4 * lanes, chunks = TILE / CHUNK_BACK;
   const int64_t left = lanes > 1 ? 1 : 2; /* steps that a lane finishes together */
   const int64_t at = rows * (chunks * (CHUNK_BACK + gap) + 1) * 16, kept = chunks * OWN_BACK * threads * 16;
-  const int64_t coefficients = 2 * 4 * (TILE * pad + skew(lanes)) * 4;
-  const int64_t over_time = 2 * (OWN_BACK * 4 + 2 * left) * threads * 4, block = 96; /* its place and part of time */
-  const int64_t sums = lanes * TILE * 2 * pad * 4 + 2 * rows * 4 + 4 + TILE;
+  const int64_t varying = !r->constant_b + !r->constant_c; /* of B and C */
+  const int64_t coefficients = (varying > 1 ? 2 : 1) * 4 * (TILE * pad + skew(lanes)) * 4;
+  const int64_t of_state = 1 + sums_over_time(p, B) + sums_over_time(p, C);
+  const int64_t over_time = 2 * (of_state * OWN_BACK * 4 + 2 * left) * threads * 4;
+  const int64_t block = 96; /* its place and part of time */
+  const int64_t sums = (varying ? lanes : 1) * TILE * 2 * pad * 4 + 2 * rows * 4 + 4 + TILE;
   return at + coefficients + kept + over_time + block + ceil_div(sums, 16) * 16;
 }
 
@@ -174,8 +182,8 @@ static bool can_tile(const cuda_plan *k) {
   const bool some = r->batches > 0 && r->length > 0 && r->states > 0 && r->states <= 64 && r->channels_per_group >= 8;
   if (!some || p->compute != AMBI_F32 || (!steps_dense(p) && !channels_dense(p))) return false;
   if (!is_backward(p)) return true;
-  return !r->constant_b && !r->constant_c && r->states <= 32 && ceil_div(r->length, TILE) <= 65535 &&
-         shared_back(lanes_for(r), 0) <= k->dev->shared_bytes;
+  return r->states <= 32 && ceil_div(r->length, TILE) <= 65535 &&
+         shared_back(p, lanes_for(r), 0) <= k->dev->shared_bytes;
 }
 
 /* Time is cut into parts where channels alone are too few to keep a GPU busy: by the shape, not by the GPU, if that has
@@ -217,16 +225,22 @@ static bool by_states(const scan_recipe *r, int64_t lanes) {
   return !by_steps(r) && lanes > 1 && (r->constant_b || r->stride[B].n == 1) && (r->constant_c || r->stride[C].n == 1);
 }
 
+/* Backward reads a constant B or C once, into registers. So does forward, but there they count: two channels a thread,
+ * which even pieces are for, were slower with them (0.27 ms, not 0.25). */
+static bool read_once(const problem *p, int s) {
+  return is_backward(p) && ((s == B && scan(p)->constant_b) || (s == C && scan(p)->constant_c));
+}
 /* Whether pieces of 8 lie at multiples of 16 bytes, if tensors begin there and B and C are of one dtype */
 static bool pieces_even(const problem *p, int64_t lanes) {
   static const int slots[] = {AMBI_SCAN_U, AMBI_SCAN_DELTA, AMBI_SCAN_Z, AMBI_SCAN_Y, B, C};
   const scan_recipe *r = scan(p);
-  bool even = reads_slot(p, B) && reads_slot(p, C) && p->t[B].dtype == p->t[C].dtype;
+  const bool alike = p->t[B].dtype == p->t[C].dtype || read_once(p, B) || read_once(p, C);
+  bool even = reads_slot(p, B) && reads_slot(p, C) && alike;
   even = even && (by_steps(r) || by_states(r, lanes)) && (steps_dense(p) || r->channels_per_group % 8 == 0);
   for (int i = 0; i < 12 && even; i++) {
     const int s = i < 6 ? slots[i] : GRAD(slots[i - 6]);
     const scan_strides *of = &r->stride[s];
-    if (!(reads_slot(p, s) || writes_slot(p, s)) || s == GRAD(B) || s == GRAD(C)) continue;
+    if (!(reads_slot(p, s) || writes_slot(p, s)) || s == GRAD(B) || s == GRAD(C) || read_once(p, s)) continue;
     const int64_t row = s == B || s == C ? (by_steps(r) ? of->n : of->l) : steps_dense(p) ? of->d : of->l;
     even = whole_words(of->b | of->g | row, p->t[s].dtype);
   }
@@ -366,8 +380,8 @@ static void tile_sums(cuda_plan *k) {
 static void plan_backward(cuda_plan *k) {
   const scan_recipe *r = scan(k->p);
   const problem *p = k->p;
-  const int64_t lanes = lanes_for(r), gap = shared_back(lanes, 4) <= k->dev->shared_bytes ? 4 : 0;
-  const int64_t shared = shared_back(lanes, gap);
+  const int64_t lanes = lanes_for(r), gap = shared_back(p, lanes, 4) <= k->dev->shared_bytes ? 4 : 0;
+  const int64_t shared = shared_back(p, lanes, gap);
   say_tiles(k, lanes, OWN_BACK, 0);
   cuda_fix(k, "GAP", gap);
   cuda_fix(k, "CHUNK_EACH", CHUNK_BACK);
@@ -384,8 +398,8 @@ static void plan_backward(cuda_plan *k) {
   cuda_number(k, "PART_TILES", each);
   cuda_number(k, "PARTS", parts);
   cuda_fix(k, "SHARED_BYTES", shared);
-  reals(k, "PART_B", writes_slot(p, GRAD(B)), groups);
-  reals(k, "PART_C", writes_slot(p, GRAD(C)), groups);
+  reals(k, "PART_B", writes_slot(p, GRAD(B)), r->constant_b ? sums * r->states : groups);
+  reals(k, "PART_C", writes_slot(p, GRAD(C)), r->constant_c ? sums * r->states : groups);
   reals(k, "SUM_A", writes_slot(p, GRAD(A)), sums * r->states);
   reals(k, "SUM_D", writes_slot(p, GRAD(D)), sums);
   reals(k, "SUM_BIAS", writes_slot(p, GRAD(DELTA_BIAS)), sums);

@@ -128,7 +128,7 @@ inline void run_ends(const args &a, const ends_places &at, const constants &v, c
       if (OF_H) step_ahead(x.h[q], v, q, s.x, s.y, bt, reset);
       for (int j = 0; j < 4 && OF_DH && !x.forgotten; j++) {
         x.product[q][j] *= fast_pow2(s.x * v.a2[q][j]);
-        x.dh[q][j] += x.product[q][j] * (ct[j] * dp);
+        x.dh[q][j] += x.product[q][j] * ((CONSTANT_C ? v.c[q][j] : ct[j]) * dp);
       }
       sum[q] = reset ? INFINITY : sum[q] + s.x;
     }

@@ -97,12 +97,14 @@ inline void sum_channel(const args &a) {
   if (i >= rows) return;
   if (p.state == 0 && HAS(DD)) set_value(a, DD, p, sum_parts_of(a, SUM_D, p.channel, CHANNELS));
   if (p.state == 0 && HAS(DDELTA_BIAS)) set_value(a, DDELTA_BIAS, p, sum_parts_of(a, SUM_BIAS, p.channel, CHANNELS));
+  if (HAS(DB) && CONSTANT_B) set_value(a, DB, p, sum_parts_of(a, PART_B, i, rows));
+  if (HAS(DC) && CONSTANT_C) set_value(a, DC, p, sum_parts_of(a, PART_C, i, rows));
   if (HAS(DA)) set_value(a, DA, p, sum_parts_of(a, SUM_A, i, rows) * (A_LOG ? decay(a, value(a, A, p)) : K(1.0)));
 }
 
-/* Blocks (.., 0): dB;  (.., 1): dC;  (.., 2): dA, dD, ddelta_bias */
+/* Blocks (.., 0): dB;  (.., 1): dC;  (.., 2): dA, dD, ddelta_bias, constant dB and dC */
 KERNEL(scan_sums, 256) {
   if (blockIdx.y == 2) sum_channel(a);
-  if (blockIdx.y == 1 && HAS(DC)) sum_group(a, DC, GROUPS_C, PART_C);
-  if (blockIdx.y == 0 && HAS(DB)) sum_group(a, DB, GROUPS_B, PART_B);
+  if (blockIdx.y == 1 && HAS(DC) && !CONSTANT_C) sum_group(a, DC, GROUPS_C, PART_C);
+  if (blockIdx.y == 0 && HAS(DB) && !CONSTANT_B) sum_group(a, DB, GROUPS_B, PART_B);
 }

@@ -2,7 +2,11 @@
  * thread's share is. */
 enum { CHUNK = (int)CHUNK_EACH, CHUNKS = TILE / CHUNK, WARPS = THREADS_EACH / 32 };
 enum { TOGETHER_STEPS = LANES > OWN ? LANES / OWN : 1, SUMS = OWN * TOGETHER_STEPS, LEFT = SUMS / LANES };
-enum { TIME_SUMS = OWN * 4 + 2 * LEFT };
+/* How many of B and C vary; dB and dC: sums over channels of one that does, over time of one that is constant */
+enum { VARYING = !CONSTANT_B + !CONSTANT_C, C_AT = VARYING > 1 }; /* C_AT: in tile.k */
+enum { GROUP_DB = HAS(DB) && !CONSTANT_B, GROUP_DC = HAS(DC) && !CONSTANT_C };
+enum { TIME_DB = HAS(DB) && CONSTANT_B, TIME_DC = HAS(DC) && CONSTANT_C };
+enum { STATE_SUMS = 1 + TIME_DB + TIME_DC, TIME_SUMS = STATE_SUMS * OWN * 4 + 2 * LEFT };
 
 /* Step t of a row of `at` is at PLACE(t). Rows are so long that 8 of them are in different banks; a GAP of 4 after each
  * chunk has the steps that two neighbouring threads stage in different banks too. */
@@ -11,12 +15,12 @@ enum { APART = CHUNK + (int)GAP, ROW = CHUNKS * APART + 1 };
 
 struct tile {
   float4 at[ROWS][ROW]; /* d, u, dp, dy silu'(z); then du, ddelta, -, dz */
-  coefficients b, c;
-  float4 kept[CHUNKS][OWN][THREADS_EACH];      /* the state before each chunk */
-  float over_time[2][TIME_SUMS][THREADS_EACH]; /* dA, dD, ddelta_bias, and what rounding took from them */
-  float sums[WARPS][TILE][2 * PAD];            /* dB and dC of each warp */
-  float bias[ROWS], skip[ROWS];                /* delta_bias, D */
-  block_at block;                              /* here, with the part of time, as registers are few: block_of */
+  coefficients k[VARYING > 1 ? 2 : 1];          /* B and C, if they vary */
+  float4 kept[CHUNKS][OWN][THREADS_EACH];       /* the state before each chunk */
+  float over_time[2][TIME_SUMS][THREADS_EACH];  /* time_sums, and what rounding took from them */
+  float sums[VARYING ? WARPS : 1][TILE][2 * PAD]; /* dB and dC of each warp */
+  float bias[ROWS], skip[ROWS];                 /* delta_bias, D */
+  block_at block;                               /* here, with the part of time, as registers are few: block_of */
   i64 part;
   u32 ticket;
   u8 reset[TILE];
@@ -105,7 +109,7 @@ inline void stage_tile(const args &a, const block_at &b, i64 t, pieces &x, bool 
         at = to[e];
     }
   }
-  stage_coefficients(a, b, t, x.coefficients, &m.b, states_only ? 0 : &m.c);
+  stage_coefficients(a, b, t, x.coefficients, &m.k[0], states_only ? 0 : &m.k[C_AT]);
   stage_resets(a, b, t, m.reset);
 }
 
@@ -114,7 +118,7 @@ inline void stage_tile(const args &a, const block_at &b, i64 t, pieces &x, bool 
 inline void store_groups(const args &a, const block_at &b, i64 t, const tile &m) {
   enum { STEPS = THREADS_EACH / (2 * PAD) };
   const int column = threadIdx.x % (2 * PAD), n = column % PAD, first = threadIdx.x / (2 * PAD);
-  const bool is_c = column >= PAD, wanted = n < STATES && (is_c ? HAS(DC) : HAS(DB));
+  const bool is_c = column >= PAD, wanted = n < STATES && (is_c ? GROUP_DC : GROUP_DB);
   const int count = (int)min((i64)TILE, LENGTH - t);
   float *to = (float *)(is_c ? PART_C : PART_B) + (b.number * LENGTH + t + first) * STATES + n;
 #pragma unroll
@@ -157,7 +161,7 @@ inline void store_tile(const args &a, const block_at &b, i64 t, const tile &m) {
     store_piece(a, DU, b, p, t, whole, du), store_piece(a, DDELTA, b, p, t, whole, ddelta);
     store_piece(a, DZ, b, p, t, whole, dz);
   }
-  if (HAS(DB) || HAS(DC)) store_groups(a, b, t, m);
+  if (GROUP_DB || GROUP_DC) store_groups(a, b, t, m);
 }
 
 /* ---- the thread's places in a tile ---- */
