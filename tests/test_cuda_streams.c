@@ -229,7 +229,7 @@ static void test_joined(void) {
     CHECK(last_of(r, r->z) == 0, "recording runs nothing");
   }
   check_in_graph(&p);
-  CHECK_STATUS(ambi_stream_wait_event(p.side, p.join), AMBI_INVALID, "captur");
+  CHECK_STATUS(ambi_stream_wait_event(p.side, p.join), AMBI_INVALID, "into a graph");
   for (int i = 0; i < 2; i++) {
     clear(r, r->y), clear(r, r->z);
     CHECK_OK(ambi_replay(graph, r->stream));

@@ -208,7 +208,7 @@ EXPORT result cuStreamWaitEvent(void *handle, void *event_handle, unsigned flags
   const event *e = object_of(EVENT, event_handle);
   if (!s || !e) return INVALID_HANDLE;
   if (flags > 1) return INVALID_VALUE;
-  if (e->capture == ENDED && !s->capture) return CAPTURED_EVENT;
+  if (e->capture == ENDED && !s->capture) return INVALID_VALUE; /* as a driver of CUDA 13.0 does */
   if (s->capture && s->capture != e->capture) return s->bad = true, e->capture ? CAPTURE_MERGE : CAPTURE_ISOLATION;
   return e->capture ? join(s, e) : OK;
 }

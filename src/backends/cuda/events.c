@@ -26,10 +26,14 @@ static ambi_status cuda_event_record(ambi_event *e, ambi_stream *s) {
   return AMBI_OK;
 }
 
-/* Inside a graph only its own events can be waited for, and outside it none of them: the driver says so. */
+/* Inside a graph only its own events can be waited for, and outside it none of them: the driver refuses, but of the
+ * latter it says no more than that a value is invalid. */
 static ambi_status cuda_event_hold(ambi_stream *s, ambi_event *e) {
   const cuda_device *d = cuda_of(e->dev);
-  INSIDE(d, d->api.cuStreamWaitEvent(stream_of(d, s), e->impl, 0), "making a stream wait for an event");
+  INSIDE(d, d->api.cuStreamWaitEvent(stream_of(d, s), e->impl, 0),
+         e->in_graph
+             ? "making a stream wait for an event that was recorded into a graph, as only streams of that recording can"
+             : "making a stream wait for an event");
   return AMBI_OK;
 }
 
