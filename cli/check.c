@@ -158,10 +158,11 @@ static void check_op(checker *ck, ambi_kind kind) {
 
 static void check_vectors(checker *ck) {
   vectors_result r = {0};
+  group g = group_begin(ck, "vectors", "", "agree");
   vectors_check(&ck->targets[0], &ck->ref, ck->vectors, &(vectors_choice){ck->op, ck->jobs, ck->job, ck->verbose}, &r);
-  ck->passed += r.passed;
-  ck->failed += r.failed;
-  ck->skipped += r.skipped;
+  g.passed = r.passed, g.failed = r.failed, g.skipped = r.skipped;
+  snprintf(g.reason, sizeof g.reason, "as said above");
+  group_end(&g);
 }
 
 /* ---- the command ---- */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "check.h"
+#include "print.h"
 
 #if defined(__wasm__)
 int64_t check_default_jobs(const checker *ck) { return (void)ck, 1; }
@@ -36,6 +37,7 @@ static void work(checker *ck, int64_t number, int answers, int (*check)(checker 
   ck->job = number;
   ck->answers = answers;
   ck->terminal = 0;
+  if (number > 0) notify_no_more();
   const int rc = check(ck);
   fflush(stdout);
   group sums = {.passed = ck->passed, .failed = ck->failed, .skipped = ck->skipped};

@@ -91,8 +91,10 @@ void table_free(table *t) {
   *t = (table){.columns = t->columns};
 }
 
+static atomic_flag said = ATOMIC_FLAG_INIT; /* plans may be made by several threads */
+
+void notify_no_more(void) { (void)atomic_flag_test_and_set(&said); }
 void notify_once(void *context, const char *what) {
-  static atomic_flag said = ATOMIC_FLAG_INIT; /* plans may be made by several threads */
   (void)context;
   if (!atomic_flag_test_and_set(&said)) fprintf(stderr, "ambi: %s\n", what);
 }

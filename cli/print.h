@@ -35,5 +35,6 @@ void table_free(table *t);
 /* ambi_device_options.notify: the first word of a process goes to stderr; once is enough, as it is the first
  * compilation that surprises. */
 void notify_once(void *context, const char *what);
+void notify_no_more(void); /* in this process: another one says it */
 
 #endif
