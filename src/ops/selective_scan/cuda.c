@@ -287,8 +287,10 @@ static bool can_ring(const cuda_plan *k, int64_t lanes) {
   enum { PLACES = 132 }; /* a multiprocessor of an H200 each */
   const scan_recipe *r = scan(k->p);
   const int64_t blocks = count_blocks(r, RING_ROWS).blocks;
+  const bool varying = !r->constant_b && !r->constant_c; /* with others it was not tried */
   const bool fits = shared_ring() <= k->dev->shared_bytes && r->length < (int64_t)1 << 36;
-  return fits && lanes == RING_LANES && pieces_even(k->p, lanes) && 3 * blocks >= 2 * PLACES * ceil_div(blocks, PLACES);
+  return fits && varying && lanes == RING_LANES && pieces_even(k->p, lanes) &&
+         3 * blocks >= 2 * PLACES * ceil_div(blocks, PLACES);
 }
 
 static void plan_ring(cuda_plan *k) {
@@ -372,7 +374,8 @@ static void plan_ends(cuda_plan *k, int64_t blocks, int64_t lanes, int64_t part_
 static void tile_sums(cuda_plan *k) {
   const scan_recipe *r = scan(k->p);
   const int64_t neighbours = r->states % 4 ? 1 : 4, updates = r->batches * r->length * r->states / neighbours;
-  const int64_t groups = r->groups_b > r->groups_c ? r->groups_b : r->groups_c;
+  const int64_t of_b = r->constant_b ? 0 : r->groups_b, of_c = r->constant_c ? 0 : r->groups_c;
+  const int64_t groups = of_b > of_c ? of_b : of_c;
   const int64_t rows = r->channels * r->states, most = updates * groups > rows ? updates * groups : rows;
   if (wants_sums(k->p)) cuda_launch(k, "scan_sums", ceil_div(most, 256), 3, 256, 1, 0);
 }

@@ -98,6 +98,7 @@ inline void stage_ends(const args &a, const block_at &b, i64 t, const ends_piece
 struct both_ends {
   float h[OWN][4], product[OWN][4], dh[OWN][4], span[OWN];
   bool forgotten;
+  int steps; /* constant C: that are there, of ENDS_STEPS; those that pad a tile are d = 0, but C may be infinite */
 };
 
 /* Where the thread's channels and states are in a tile */
@@ -116,7 +117,7 @@ inline void run_ends(const args &a, const ends_places &at, const constants &v, c
                      both_ends &x) {
   float sum[OWN] = {};
 #pragma unroll 8
-  for (int i = first; i < first + ENDS_STEPS; i++) {
+  for (int i = first; i < first + (OF_DH && CONSTANT_C ? x.steps : ENDS_STEPS); i++) {
     const bool reset = HAS(SEQ_IDX) && m.in.reset[i];
     float bt[4] = {}, ct[4] = {};
     if (OF_H) take_coefficients(bt, m.k[0], at.coefficients, i);
@@ -171,6 +172,7 @@ KERNEL(scan_ends, THREADS_EACH, (OF_DH ? 384 : OWN > 1 ? 512 : 1024) / THREADS_E
     if (t < first) continue;
 #pragma unroll(OF_DH ? 1 : TILE / ENDS_STEPS)
     for (int i = 0; i < TILE; i += ENDS_STEPS) {
+      if (OF_DH && CONSTANT_C) x.steps = (int)max(min(LENGTH - t - i, (i64)ENDS_STEPS), 0ll);
       run_ends(a, at, v, m, i, x);
       keep_ends(a, b, t + i, next >= end && i + ENDS_STEPS == TILE, x);
     }

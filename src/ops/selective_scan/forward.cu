@@ -77,12 +77,25 @@ inline void find_start(const args &a, const block_at &b, const constants &v, i64
   }
 }
 
+/* h_last once more, from the state before the last tile: the steps that pad that are d = 0, but constant B may be
+ * infinite */
+enum { LAST_AGAIN = CONSTANT_B && HAS(H_LAST) };
+inline void run_last(const args &a, const block_at &b, const constants &v, const tile &m, int count,
+                     float (&h)[OWN][4]) {
+  const float none[4] = {}; /* B is constant */
+  for (int i = 0; i < count; i++)
+    for (int q = 0; q < OWN; q++) {
+      const float2 x = m.in.at[ROW_OF(b, q)][i];
+      step_ahead(h[q], v, q, x.x, x.y, none, HAS(SEQ_IDX) && m.in.reset[i]);
+    }
+}
+
 KERNEL(scan_forward, THREADS_EACH, OWN > 1 ? 384 / THREADS_EACH : THREADS_EACH < 640 ? 640 / THREADS_EACH : 1) {
   __shared__ tile m;
   const block_at b = find_block(a, blockIdx.x);
   const constants v = get_constants(a, b);
   const i64 first = (i64)blockIdx.y * PART_TILES * TILE, end = min(LENGTH, first + PART_TILES * TILE);
-  float h[OWN][4] = {};
+  float h[OWN][4] = {}, before[OWN][4];
   pieces next = {};
   if (gridDim.y == 1) get_states(a, H0, b, 0, h);
   if (gridDim.y > 1) find_start(a, b, v, blockIdx.y * (PART_TILES / ENDS_TILES), h);
@@ -95,9 +108,15 @@ KERNEL(scan_forward, THREADS_EACH, OWN > 1 ? 384 / THREADS_EACH : THREADS_EACH <
     stage_coefficients(a, b, t, next.coefficients, &m.b, &m.c);
     __syncthreads();
     if (t + TILE < end) load_tile(a, b, t + TILE, next);
+    for (int i = 0; i < OWN * 4 && LAST_AGAIN; i++) before[i / 4][i % 4] = h[i / 4][i % 4];
     scan_tile(b, v, m, h, HAS(SEQ_IDX));
     __syncthreads();
     store_outputs(a, b, t, m.out);
   }
-  if (end == LENGTH) put_states(a, H_LAST, b, 0, h);
+  if (LAST_AGAIN && end == LENGTH && LENGTH % TILE) {
+    run_last(a, b, v, m, (int)(LENGTH % TILE), before);
+    put_states(a, H_LAST, b, 0, before);
+  } else if (end == LENGTH) {
+    put_states(a, H_LAST, b, 0, h);
+  }
 }

@@ -14,13 +14,13 @@ enum { APART = CHUNK + (int)GAP, ROW = CHUNKS * APART + 1 };
 #define PLACE(t) ((t) / CHUNK * APART + (t) % CHUNK)
 
 struct tile {
-  float4 at[ROWS][ROW]; /* d, u, dp, dy silu'(z); then du, ddelta, -, dz */
-  coefficients k[VARYING > 1 ? 2 : 1];          /* B and C, if they vary */
-  float4 kept[CHUNKS][OWN][THREADS_EACH];       /* the state before each chunk */
-  float over_time[2][TIME_SUMS][THREADS_EACH];  /* time_sums, and what rounding took from them */
+  float4 at[ROWS][ROW];                           /* d, u, dp, dy silu'(z); then du, ddelta, -, dz */
+  coefficients k[VARYING > 1 ? 2 : 1];            /* B and C, if they vary */
+  float4 kept[CHUNKS][OWN][THREADS_EACH];         /* the state before each chunk */
+  float over_time[2][TIME_SUMS][THREADS_EACH];    /* time_sums, and what rounding took from them */
   float sums[VARYING ? WARPS : 1][TILE][2 * PAD]; /* dB and dC of each warp */
-  float bias[ROWS], skip[ROWS];                 /* delta_bias, D */
-  block_at block;                               /* here, with the part of time, as registers are few: block_of */
+  float bias[ROWS], skip[ROWS];                   /* delta_bias, D */
+  block_at block;                                 /* here, with the part of time, as registers are few: block_of */
   i64 part;
   u32 ticket;
   u8 reset[TILE];
