@@ -24,7 +24,7 @@ void group_end(group *g) {
   ck->passed += g->passed;
   ck->failed += g->failed;
   ck->skipped += g->skipped;
-  if (g->failed > SHOWN && !ck->verbose)
+  if (g->failed > SHOWN && !g->told && !ck->verbose)
     printf("  .. and %lld more failures like these: --verbose shows all\n", (long long)(g->failed - SHOWN));
   if (!ck->answers)
     group_print(g);

@@ -91,10 +91,10 @@ void table_free(table *t) {
   *t = (table){.columns = t->columns};
 }
 
-static atomic_flag said = ATOMIC_FLAG_INIT; /* plans may be made by several threads */
+static atomic_flag mine = ATOMIC_FLAG_INIT, *said = &mine; /* plans may be made by several threads */
 
-void notify_no_more(void) { (void)atomic_flag_test_and_set(&said); }
+void notify_together(atomic_flag *shared) { said = shared; }
 void notify_once(void *context, const char *what) {
   (void)context;
-  if (!atomic_flag_test_and_set(&said)) fprintf(stderr, "ambi: %s\n", what);
+  if (!atomic_flag_test_and_set(said)) fprintf(stderr, "ambi: %s\n", what);
 }

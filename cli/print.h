@@ -2,6 +2,7 @@
 #ifndef CLI_PRINT_H
 #define CLI_PRINT_H
 #include <math.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -35,6 +36,6 @@ void table_free(table *t);
 /* ambi_device_options.notify: the first word of a process goes to stderr; once is enough, as it is the first
  * compilation that surprises. */
 void notify_once(void *context, const char *what);
-void notify_no_more(void); /* in this process: another one says it */
+void notify_together(atomic_flag *said); /* once for all processes that share this */
 
 #endif
