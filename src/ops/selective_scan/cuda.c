@@ -16,6 +16,13 @@ extern const char selective_scan_forward_cu[], selective_scan_ring_cu[];
 extern const char selective_scan_tile_back_cu[], selective_scan_before_cu[], selective_scan_backward_cu[];
 extern const char selective_scan_parts_cu[];
 
+static bool is_constant(const problem *p, int s) {
+  return (s == B && scan(p)->constant_b) || (s == C && scan(p)->constant_c);
+}
+/* dB or dC is wanted: a sum over time where B or C is constant, over channels where it is not. */
+static bool sums_over_time(const problem *p, int s) { return writes_slot(p, GRAD(s)) && is_constant(p, s); }
+static bool sums_over_channels(const problem *p, int s) { return writes_slot(p, GRAD(s)) && !is_constant(p, s); }
+
 /* NAME: so many reals of workspace, or none */
 static void reals(cuda_plan *k, const char *name, bool wanted, int64_t count) {
   cuda_workspace(k, name, wanted ? (uint64_t)count * real_bytes(k->p) : 0);
@@ -67,16 +74,15 @@ static void general_workspace(cuda_plan *k, int64_t warps) {
   enum { TILES_AHEAD = 3, TILES_BACK = 8 };
   const scan_recipe *r = scan(k->p);
   const problem *p = k->p;
-  const bool db = writes_slot(p, GRAD(B)), dc = writes_slot(p, GRAD(C));
   const int64_t threads = 32 * warps, states = r->states * threads, parts = warps * r->length * r->states;
   reals(k, "TILES", true, (is_backward(p) ? TILES_BACK : TILES_AHEAD) * SCAN_CHUNK * threads);
   reals(k, "STATE", true, states);
   reals(k, "KEPT", is_backward(p) && r->needs_h && !reads_slot(p, CHUNK_STATE), r->chunks * states);
-  reals(k, "PART_B", db && !r->constant_b, parts);
-  reals(k, "PART_C", dc && !r->constant_c, parts);
+  reals(k, "PART_B", sums_over_channels(p, B), parts);
+  reals(k, "PART_C", sums_over_channels(p, C), parts);
   reals(k, "SUM_A", writes_slot(p, GRAD(A)), 2 * states);
-  reals(k, "SUM_B", db && r->constant_b, 2 * states);
-  reals(k, "SUM_C", dc && r->constant_c, 2 * states);
+  reals(k, "SUM_B", sums_over_time(p, B), 2 * states);
+  reals(k, "SUM_C", sums_over_time(p, C), 2 * states);
   reals(k, "SUM_D", writes_slot(p, GRAD(D)), 2 * threads);
   reals(k, "SUM_BIAS", writes_slot(p, GRAD(DELTA_BIAS)), 2 * threads);
 }
@@ -93,10 +99,8 @@ static void general_sums(cuda_plan *k) {
   const scan_recipe *r = scan(k->p);
   const problem *p = k->p;
   const int64_t updates = r->batches * r->length * r->states, rows = r->channels * (r->states ? r->states : 1);
-  if (writes_slot(p, GRAD(B)) && !r->constant_b)
-    cuda_launch(k, "scan_groups_b", ceil_div(updates * r->groups_b, 256), 1, 256, 1, 0);
-  if (writes_slot(p, GRAD(C)) && !r->constant_c)
-    cuda_launch(k, "scan_groups_c", ceil_div(updates * r->groups_c, 256), 1, 256, 1, 0);
+  if (sums_over_channels(p, B)) cuda_launch(k, "scan_groups_b", ceil_div(updates * r->groups_b, 256), 1, 256, 1, 0);
+  if (sums_over_channels(p, C)) cuda_launch(k, "scan_groups_c", ceil_div(updates * r->groups_c, 256), 1, 256, 1, 0);
   if (wants_sums(p)) cuda_launch(k, "scan_channels", ceil_div(rows, 256), 1, 256, 1, 0);
 }
 
@@ -140,10 +144,6 @@ static int64_t lanes_for(const scan_recipe *r) {
   return lanes;
 }
 static int64_t skew(int64_t lanes) { return lanes == 4 ? 8 : 4; }
-/* dB or dC of one that is constant: over time, not over channels */
-static bool sums_over_time(const problem *p, int s) {
-  return writes_slot(p, GRAD(s)) && (s == B ? scan(p)->constant_b : scan(p)->constant_c);
-}
 /* GAP: of places between chunks, 4 where there is room; 0 costs bank conflicts */
 static int64_t shared_back(const problem *p, int64_t lanes, int64_t gap) {
   const scan_recipe *r = scan(p);
@@ -227,9 +227,7 @@ static bool by_states(const scan_recipe *r, int64_t lanes) {
 
 /* Backward reads a constant B or C once, into registers. So does forward, but there they count: two channels a thread,
  * which even pieces are for, were slower with them (0.27 ms, not 0.25). */
-static bool read_once(const problem *p, int s) {
-  return is_backward(p) && ((s == B && scan(p)->constant_b) || (s == C && scan(p)->constant_c));
-}
+static bool read_once(const problem *p, int s) { return is_backward(p) && is_constant(p, s); }
 /* Whether pieces of 8 lie at multiples of 16 bytes, if tensors begin there and B and C are of one dtype */
 static bool pieces_even(const problem *p, int64_t lanes) {
   static const int slots[] = {AMBI_SCAN_U, AMBI_SCAN_DELTA, AMBI_SCAN_Z, AMBI_SCAN_Y, B, C};
@@ -287,7 +285,7 @@ static bool can_ring(const cuda_plan *k, int64_t lanes) {
   enum { PLACES = 132 }; /* a multiprocessor of an H200 each */
   const scan_recipe *r = scan(k->p);
   const int64_t blocks = count_blocks(r, RING_ROWS).blocks;
-  const bool varying = !r->constant_b && !r->constant_c; /* with others it was not tried */
+  const bool varying = !is_constant(k->p, B) && !is_constant(k->p, C); /* with others it was not tried */
   const bool fits = shared_ring() <= k->dev->shared_bytes && r->length < (int64_t)1 << 36;
   return fits && varying && lanes == RING_LANES && pieces_even(k->p, lanes) &&
          3 * blocks >= 2 * PLACES * ceil_div(blocks, PLACES);
