@@ -34,7 +34,7 @@ typedef struct {
   double worst;      /* largest error, as a part of what is allowed                 */
   const char *limit; /* what that is, where one phrase says it; else NULL           */
   char reason[SENTENCE_BYTES];
-  int told; /* all its failures have been printed */
+  int told; /* all its failures have been printed by who found them */
 } group;
 
 group group_begin(checker *ck, const char *op, const char *dtype, const char *what);

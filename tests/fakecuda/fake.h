@@ -130,8 +130,8 @@ typedef struct {
   char *at;
   size_t bytes;
 } shared_memory;
-/* One launch: `call(args)` by every thread of every block. Returns OK or the failure. */
 void machine_replays(bool yes); /* in the other order than FAKECUDA_ORDER says: see there */
+/* One launch: `call(args)` by every thread of every block. Returns OK or the failure. */
 result machine_run(void (*call)(const void *args), const void *args, const launch_shape *shape, shared_memory fixed,
                    bool watched);
 
